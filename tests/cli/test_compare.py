@@ -54,6 +54,7 @@ def test_figures_are_drawn_over_those_of_an_earlier_comparison_and_nothing_is_re
     assert "retention-adaptcl.png" in both
     output = command("compare", str(runs / "seed2"))[1]
     assert "figures  figures (overview.png, " in output
+    assert ".png)" in output
     assert {path.name for path in Path("figures").iterdir()} == both
     Path("file").write_text("")
     status, _, errors = command("compare", str(runs / "seed2"), "--out", "file")
@@ -92,6 +93,14 @@ def test_the_table_can_be_written_as_csv(command: Command, refused: Refused, run
 
 
 @pytest.mark.slow
+def test_of_very_many_figures_only_some_are_named(command: Command, runs: Path) -> None:
+    output = command("compare", str(runs / "both"), "--figures", "png,svg", "--out", "drawn")[1]
+    (line,) = (line for line in output.splitlines() if line.startswith("figures"))
+    drawn = len(list(Path("drawn").iterdir()))
+    assert line.endswith(f", and {drawn - 9} more)")
+
+
+@pytest.mark.slow
 def test_run_resume_and_compare_show_the_same_table_and_verdict(command: Command) -> None:
     def table(*words: str) -> list[str]:
         lines = command(*words)[1].splitlines()
@@ -111,7 +120,7 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
 ) -> None:
     words = ["compare", str(runs / "both"), "--markdown"]
     output = command(*words, "--baseline", "adaptcl", "--at-time", "0.75min")[1]
-    assert "| accuracy at 45 s | time to adaptcl's mean of last 5 tests | speed-up |" in output
+    assert "| accuracy at 45 s | time to adaptcl's final accuracy | speed-up |" in output
     assert " final accuracy of " in output.splitlines()[-1]
     assert "adaptcl" in output.splitlines()[-1]
     latex = command("compare", str(runs / "both"), "--latex")[1]

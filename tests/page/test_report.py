@@ -53,7 +53,7 @@ def test_the_seeds_of_a_method_have_one_name_and_one_colour(seeds: list[Run]) ->
     names = [f"{run['method']} {run['colour']}" for run in data["runs"]]
     assert len({run["label"] for run in data["runs"]}) == 6
     assert list(dict.fromkeys(names)) == ["fedavg #7a7a7a", "adaptcl #d55e00"]
-    assert "seed=" not in data["verdict"]
+    assert "seed=" not in "".join(data["verdict"])
 
 
 @pytest.mark.slow
@@ -100,11 +100,40 @@ def test_every_round_is_a_point(opened: Any) -> None:
 
 @pytest.mark.slow
 def test_the_head_says_who_waited_and_who_was_fastest(opened: Any) -> None:
-    *lines, last = opened.locator("#verdict li").all_inner_texts()
-    assert "was fastest to" in last
+    *lines, said = opened.locator("#verdict li").all_inner_texts()[:3]
+    assert "was fastest to" in said
+    # The same number as the verdict's, and the name of what it is.
+    final = said.split("final accuracy of ")[1].split(" %")[0]
+    assert f"accuracy {final} % (mean of the last 5 tests), after " in lines[0]
     waited = [int(line.rsplit("waited ", 1)[1].split()[0]) for line in lines]
     assert [line.split(":")[0] for line in lines] == ["fedavg-s", "adaptcl"]
     assert waited[0] > waited[1]
+
+
+@pytest.mark.slow
+def test_without_a_pointer_legends_show_the_latest_values(opened: Any) -> None:
+    for place in ("metric", "heterogeneity", "waiting", "bytes", "retention"):
+        first, *values = opened.locator(f"#{place} .u-value").all_inner_texts()
+        assert first == "latest"
+        assert values
+        assert not {"–", "--", ""} & {*values}
+
+
+@pytest.mark.slow
+def test_the_title_of_many_runs_names_their_methods(browser: Any, tmp_path: Path) -> None:
+    stories = [
+        Story(name, rounds=10, settings={"sigma": sigma})
+        for name in ("fedavg", "adaptcl")
+        for sigma in (2.0, 5.0)
+    ]
+    runs = [read_run(write_folder(tmp_path / str(n), each)) for n, each in enumerate(stories)]
+    write_report(runs, tmp_path / "report.html")
+    opened = browser.new_page()
+    opened.goto((tmp_path / "report.html").as_uri())
+    assert opened.locator("#title").inner_text() == "fedavg · adaptcl"
+    lines = opened.locator("#verdict li").all_inner_texts()
+    assert [line.split(":")[0] for line in lines[:2]] == ["sigma=2", "sigma=5"]
+    opened.close()
 
 
 @pytest.mark.slow

@@ -50,9 +50,29 @@ def test_rows_of_which_some_have_static_batch_norm_carry_a_note(make_run: MakeRu
 def test_a_mean_over_most_of_a_short_run_is_said_to_be_one(make_run: MakeRun) -> None:
     runs = [make_run("a", rounds=12), make_run("b", strategy="fedavg", rounds=7)]
     assert notes(*runs)[-1] == (
-        "Some runs have only 7 tests, so means of 5 reach back to models that had hardly learned; "
-        "more rounds tell more."
+        "fedavg (rounds=7) has only 7 tests, so its mean of 5 reaches back to when little was "
+        "learned; --rounds 10 gives 10 tests."
     )
+    assert notes(*runs[1:])[-1].startswith(
+        "The run has only 7 tests, so its mean of 5 reaches back"
+    )
+    shorter = make_run("c", strategy="adaptcl", rounds=6, settings={"rounds": 12})
+    assert notes(*runs, shorter)[-1] == (
+        "fedavg (rounds=7) and adaptcl (rounds=12) have only 6 to 7 tests, so their means of 5 "
+        "reach back to when little was learned; --rounds 20 gives 10 tests."
+    )
+    many = [make_run(name, strategy=name, rounds=8) for name in "defg"]
+    assert notes(*many)[-1].startswith("4 rows have only 8 tests, so their means of 5 reach")
+
+
+def test_where_more_rounds_would_not_help_a_note_asks_for_none(make_run: MakeRun) -> None:
+    run = make_run("a", rounds=7)
+    assert run.summary is not None
+    ended = replace(run, summary=replace(run.summary, stopped_by="target_accuracy"))
+    for each in (ended, make_run("b", rounds=7, finished=False)):
+        assert notes(each)[-1] == (
+            "The run has only 7 tests, so its mean of 5 reaches back to when little was learned."
+        )
 
 
 def test_a_time_past_the_last_mean_of_a_run_is_said_to_be_one(make_run: MakeRun) -> None:

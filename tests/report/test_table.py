@@ -49,7 +49,7 @@ def test_every_number_of_a_run_is_in_its_row(make_run: MakeRun) -> None:
             "run": "fedavg-s",
             LATE: "72.00 %",
             "accuracy at 7.9 min": "58.98 %",
-            "time to fedavg-s's mean of last 5 tests": "13.3 min",
+            "time to fedavg-s's final accuracy": "13.3 min",
             "speed-up": "1.00×",
             "virtual time": "16.7 min",
             "parameters saved": "0.00 %",
@@ -61,7 +61,7 @@ def test_every_number_of_a_run_is_in_its_row(make_run: MakeRun) -> None:
             "run": "adaptcl",
             LATE: "73.12 %",
             "accuracy at 7.9 min": "73.12 %",
-            "time to fedavg-s's mean of last 5 tests": "7.7 min",
+            "time to fedavg-s's final accuracy": "7.7 min",
             "speed-up": "1.73×",
             "virtual time": "9.5 min",
             "parameters saved": "30.00 %",
@@ -94,31 +94,66 @@ def printed(width: int, runs: Sequence[Run], *, over_seeds: bool = False) -> lis
     return page.getvalue().splitlines()
 
 
-def unbroken(lines: Sequence[str]) -> list[list[str]]:
-    """The cells of an upright table; a heading may go on in the next line, a number may not."""
-    rows: list[list[str]] = []
-    for line in (line for line in lines if "│" in line):
-        first, *others = (cell.strip() for cell in line.strip("│").split("│"))
-        if any(others):
-            rows.append([first, *others])
-        else:
-            rows[-1][0] += f" {first}"
-    return rows
+def columns_of(lines: Sequence[str]) -> list[str]:
+    """The text below each run's name in upright tables, read down the column."""
+    found: list[list[str]] = []
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip("│").split("│")][1:]
+        if line.startswith("┏"):
+            found += [[] for _ in range(line.count("┳"))]
+        elif line.startswith("│"):
+            for column, cell in zip(found[-len(cells) :], cells, strict=True):
+                column.append(cell)
+    return [" ".join(filter(None, column)) for column in found]
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("count", "tables"), [(1, 1), (3, 1), (5, 2)])
 def test_a_terminal_of_60_columns_gets_every_number_in_one_piece(
-    make_run: MakeRun, count: int
+    make_run: MakeRun, count: int, tables: int
 ) -> None:
     runs = [make_run(str(place), strategy=f"method-{place}", adapts=True) for place in range(count)]
     lines = printed(60, runs)
     assert max(map(len, lines)) <= 60
-    lines_of_cells = unbroken(lines)
-    for place, name in enumerate(table_of(runs).headings[1:], start=1):
-        shown = [cell for row in lines_of_cells if row[0] == name for cell in row[1:]]
-        assert shown == [row[place] for row in cells(comparison_markdown(runs))]
+    assert columns_of(lines) == [" ".join(row[1:]) for row in cells(comparison_markdown(runs))]
     headings = " ".join(line for line in lines if "┃" in line)
     assert all(run.label in headings for run in runs)
+    assert sum(line.startswith("┏") for line in lines) == tables
+
+
+@pytest.mark.parametrize("strategies", [("fedavg-s", "adaptcl"), ("fedavg-s", "adaptcl", "ssp-s")])
+def test_three_or_four_methods_stand_side_by_side_in_80_columns(
+    make_run: MakeRun, strategies: tuple[str, ...]
+) -> None:
+    runs = [
+        make_run(each, strategy=each, rounds=10, adapts=True) for each in ("fedavg", *strategies)
+    ]
+    lines = printed(80, runs)
+    assert max(map(len, lines)) <= 80
+    assert sum(line.startswith("┏") for line in lines) == 1
+
+
+def test_intervals_of_three_methods_fit_into_80_columns(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{seed}", strategy=name, seed=seed, rounds=10, round_s=s + seed)
+        for name, s in (("fedavg", 100.0), ("adaptcl", 50.0), ("ssp-s", 80.0))
+        for seed in (1, 2, 3)
+    ]
+    lines = printed(80, runs, over_seeds=True)
+    assert sum(line.startswith("┏") for line in lines) == 1
+    assert columns_of(lines) == [
+        " ".join(row[1:]) for row in cells(comparison_markdown(runs, over_seeds=True))
+    ]
+
+
+def test_the_runs_of_a_condition_stand_together(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{s}", strategy=name, rounds=10, round_s=10 * s, settings={"sigma": s})
+        for name in ("fedavg", "adaptcl")
+        for s in (2.0, 9.0)
+    ]
+    assert column(runs, "run") == [
+        f"{name} (sigma={s})" for s in (2, 9) for name in ("fedavg", "adaptcl")
+    ]
 
 
 def test_rows_of_one_label_stay_side_by_side_in_an_upright_table() -> None:

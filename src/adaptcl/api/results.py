@@ -42,7 +42,7 @@ class ShownComparison(Comparison):
 
     @property
     def verdict(self) -> str:
-        """Who was fastest to which accuracy, and by how much, in one sentence."""
+        """Who was fastest to which accuracy, and by how much; on further lines what to do next."""
         return verdict(self)
 
     def plot(self, figure: str = "overview", *, titles: bool = True) -> Figure:
@@ -61,7 +61,9 @@ class ShownComparison(Comparison):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return comparison_table(self).html() + f"<p>{escape(self.verdict)}</p>"
+        return comparison_table(self).html() + "".join(
+            f"<p>{escape(line)}</p>" for line in self.verdict.splitlines()
+        )
 
 
 def compare(

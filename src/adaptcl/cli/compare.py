@@ -23,6 +23,8 @@ from adaptcl.report.verdict import verdict
 from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun
 
+_NAMED_FIGURES = 9  # of a sweep's many figures, so many are named
+
 
 def compare_runs(options: argparse.Namespace) -> None:
     pictures = picture_options(options)
@@ -36,12 +38,12 @@ def compare_runs(options: argparse.Namespace) -> None:
     if options.csv:
         write_comparison(Path(options.csv), comparison)
     table = comparison_table(comparison)
-    sentence = verdict(comparison)
+    lines = verdict(comparison).splitlines()
     if options.markdown:
-        print("\n\n".join(filter(None, [table.markdown(), sentence])))
+        print("\n\n".join([table.markdown(), *lines]))
         return
     if options.latex:
-        print("\n% ".join(filter(None, [table.latex(), sentence])))
+        print("\n% ".join([table.latex(), *lines]))
         return
     Console().print(table)
     _print_files(comparison, Path(options.out), pictures)
@@ -126,13 +128,15 @@ def _print_files(comparison: Comparison, folder: Path, pictures: PictureOptions)
         _print("run", str(run.folder))
     if not pictures.formats:
         return
-    drawn = draw(comparison, folder, pictures)
-    _print("figures", f"{folder} ({', '.join(path.name for path in drawn)})")
+    names = [path.name for path in draw(comparison, folder, pictures)]
+    if (more := len(names) - _NAMED_FIGURES) > 1:
+        names[_NAMED_FIGURES:] = [f"and {more} more"]
+    _print("figures", f"{folder} ({', '.join(names)})")
 
 
 def _print_verdict(comparison: Comparison) -> None:
-    if sentence := verdict(comparison):
-        _print("verdict", sentence)
+    for place, line in enumerate(verdict(comparison).splitlines()):
+        _print("" if place else "verdict", line)
 
 
 def _print(what: str, words: str) -> None:

@@ -19,8 +19,8 @@ from typing import Any
 
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
-from adaptcl.records import RoundRecord, end_s
-from adaptcl.report.comparison import alike_runs, compare
+from adaptcl.records import TESTS, RoundRecord, end_s
+from adaptcl.report.comparison import compare
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.timeline import (
     TimelineBar,
@@ -30,13 +30,14 @@ from adaptcl.report.figures.timeline import (
     timeline_bars,
     waiting_share,
 )
+from adaptcl.report.groups import alike_runs
 from adaptcl.report.labels import distinct_labels
+from adaptcl.report.learning_curve import learning_curve, tests_of
 from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdict import advice, findings
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 from adaptcl.storage import written_whole
 from adaptcl.strategies.dc_asgd import planned_rounds
-from adaptcl.training.objectives.evaluation import finite_or_none
 
 REPORT = "report.html"
 
@@ -186,7 +187,8 @@ def shown_together(runs: Sequence[Run], views: Sequence[RunView]) -> Values:
             }
             for run, view, method in zip(runs, views, methods, strict=True)
         ],
-        "verdict": verdict(comparison),
+        "verdict": findings(comparison),
+        "advice": advice(comparison),
     }
 
 
@@ -209,7 +211,8 @@ def _run(run: Run, bars: Sequence[Bars], widths: Widths | None) -> Values:
         "toml": _settings_file(run),
         "folder": run.folder.name,
         "metric": {"label": run.measure.label, "in_percent": run.measure.in_percent},
-        "value": _last_value(run.rounds) if summary is None else finite_or_none(summary.main_value),
+        "value": learning_curve(run.rounds, run.measure).last,
+        "tests": min(len(tests_of(run.rounds)), TESTS),
         "time_s": end_s(run.rounds),
         "waiting": [_short(waiting_share(each)) for each in (bars, bars[:half], bars[half:])],
         "done": _short(done_share(run, bars)),
@@ -230,11 +233,6 @@ def _settings_file(run: Run) -> str | None:
     except OSError:
         return None
     return None if FROM_PYTHON in text else text
-
-
-def _last_value(rounds: Sequence[RoundRecord]) -> float | None:
-    tested = [record.main_value for record in rounds if record.main_value is not None]
-    return tested[-1] if tested else None
 
 
 def _curves(rounds: Sequence[RoundRecord], bars: Sequence[Bars]) -> Values:

@@ -1,10 +1,10 @@
-"""Runs side by side, as numbers: groups over seeds, equal time, speed-ups and intervals.
+"""Runs side by side, as numbers: equal time, speed-ups and intervals.
 
-A group is one run, or all runs that differ only in their seed. Groups are compared with one of
-them, the baseline, in two ways: by their main metric at the same time, and by the time they take to
-the value that the baseline ends with. The same time is the earliest at which a curve ends: past the
-last of its means a curve is flat, and would show a run that still learns worse than it is. Where
-runs were made under several conditions, such as several σ, each has a baseline and a time. Values
+Groups of runs (`groups.py`) are compared with one of them, the baseline, in two ways: by their main
+metric at the same time, and by the time they take to the value that the baseline ends with, or at
+which all were to end. The same time is the earliest at which a curve ends: past the last of its
+means a curve is flat, and would show a run that still learns worse than it is. Where runs were made
+under several conditions, such as several σ, each has a baseline and a time. Values
 are those of the learning curve, means of five tests. Each seed is compared with the same seed of
 the baseline: whatever a seed does to both, by its data and its first model, cancels out. The 95 %
 interval of a mean over seeds follows Student's t distribution.
@@ -12,22 +12,17 @@ interval of a mean over seeds follows Student's t distribution.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
-from adaptcl.config.effects import has_effect
 from adaptcl.errors import SettingError
-from adaptcl.records import TESTS, end_s
+from adaptcl.records import end_s
+from adaptcl.report.groups import RunGroup, group_runs
 from adaptcl.report.intervals import interval
-from adaptcl.report.labels import (
-    NEITHER_JOB_NOR_METHOD,
-    differing_conditions,
-    distinct_labels,
-)
+from adaptcl.report.labels import differing_conditions
 from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
 from adaptcl.report.wording import duration, short_duration
@@ -61,60 +56,6 @@ class RunOutcome:
 def outcome_of(run: Run) -> RunOutcome:
     """The outcome of a run that is compared with nothing."""
     return RunOutcome(learning_curve(run.rounds, run.measure).last)
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """One row of a table and one line of a figure: one run, or several seeds."""
-
-    label: str
-    runs: tuple[Run, ...] = field(repr=False)
-
-    @property
-    def first(self) -> Run:
-        return self.runs[0]
-
-    @property
-    def prunes(self) -> bool:
-        """Whether sub-models differ between workers or over time in any of the runs."""
-        return any(run.prunes for run in self.runs)
-
-    @property
-    def repeats_a_seed(self) -> bool:
-        return len({run.config.get("seed") for run in self.runs}) < len(self.runs)
-
-
-def group_runs(runs: Sequence[Run], *, over_seeds: bool = False) -> list[RunGroup]:
-    """Group runs one by one, or over seeds those that differ only in their seed.
-
-    An unfinished run is in a group only if the group has no finished one.
-    """
-    if not over_seeds:
-        return [RunGroup(run.label, (run,)) for run in distinct_labels(runs)]
-    together = alike_runs(runs)
-    labelled = distinct_labels([each[0] for each in together])
-    return [
-        RunGroup(run.label, _finished_or_first(each))
-        for run, each in zip(labelled, together, strict=True)
-    ]
-
-
-def alike_runs(runs: Sequence[Run]) -> list[list[Run]]:
-    """The runs that differ only in their seed, together."""
-    alike: dict[str, list[Run]] = {}
-    for run in runs:
-        same = {
-            name: value
-            for name, value in run.config.items()
-            if name not in NEITHER_JOB_NOR_METHOD
-            and has_effect(name, run.config, networked=run.networked)
-        }
-        alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(run)
-    return list(alike.values())
-
-
-def _finished_or_first(runs: Sequence[Run]) -> tuple[Run, ...]:
-    return tuple(run for run in runs if run.summary is not None) or (runs[0],)
 
 
 @dataclass(frozen=True)
@@ -171,7 +112,7 @@ class Comparison:
     rows: tuple[ComparisonRow, ...]
     over_seeds: bool
     asked_value: float | None = None
-    """The target if the user asked for one; None if it is what the baseline ends with."""
+    """The target if one was asked for, here or of the runs; None: what the baseline ends with."""
 
     @property
     def measure(self) -> Measure:
@@ -221,7 +162,7 @@ class Comparison:
             if measure.in_percent:
                 return f"{100 * self.asked_value:g} %"
             return f"{measure.label} {self.asked_value:g}"
-        return f"{self.reference}'s mean of last {TESTS} tests" if self.baselines else ""
+        return f"{self.reference}'s final {measure.label}" if self.baselines else ""
 
     @property
     def target_value(self) -> float | None:
@@ -244,7 +185,8 @@ def compare(
 
     One baseline for all is named by strategy, label or folder; see `choose_baseline`. A target for
     the main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
-    One run alone is compared with nothing, unless one of these is asked for.
+    So does the target at which all the runs were to end, if one of them did: each stops a little
+    above it, by chance. One run alone is compared with nothing, unless one of these is asked for.
     """
     if over_seeds is None:
         over_seeds = len({run.config.get("seed") for run in runs}) > 1
@@ -256,10 +198,15 @@ def compare(
         return Comparison(tuple(runs), tuple(rows), over_seeds)
     if at_time_s is not None:
         _refuse_no_time(groups, at_time_s)
+    if target is None:
+        target = _target_of_all(runs)
     theirs = _baselines(groups, baseline)
+    # What is compared with each other stands together.
+    order = list(dict.fromkeys(map(id, theirs)))
+    pairs = sorted(zip(groups, theirs, strict=True), key=lambda pair: order.index(id(pair[1])))
     rows = [
         _Baseline(base, at_time_s or _equal_time(groups, theirs, base), target).row_of(each)
-        for each, base in zip(groups, theirs, strict=True)
+        for each, base in pairs
     ]
     return Comparison(tuple(runs), tuple(rows), over_seeds, target)
 
@@ -272,6 +219,11 @@ def _refuse_other_metrics(runs: Sequence[Run]) -> None:
         raise SettingError(
             f"These runs have different main metrics: {named}; compare runs that have the same."
         )
+
+
+def _target_of_all(runs: Sequence[Run]) -> float | None:
+    targets = {run.target for run in runs}
+    return targets.pop() if len(targets) == 1 and any(run.ended_by_target for run in runs) else None
 
 
 def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunGroup:

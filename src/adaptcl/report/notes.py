@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Container, Sequence
 
 from adaptcl.config.effects import has_effect
 from adaptcl.records import TESTS, end_s
@@ -10,9 +11,11 @@ from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run
-from adaptcl.report.wording import duration, number_of, short_duration
+from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import HIGHER, Measure
+
+_NAMED_ROWS = 3  # up to this many rows with few tests are named; more are counted
 
 
 def notes_on(comparison: Comparison) -> list[str]:
@@ -28,20 +31,55 @@ def notes_on(comparison: Comparison) -> list[str]:
     notes += _notes_on_baselines(comparison)
     notes += _notes_on_statistics(comparison)
     notes += _notes_on_time(comparison)
+    notes += _notes_on_few_tests(rows)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
         notes += _notes_over_seeds(runs, rows, comparison.measure)
     return notes
 
 
+def _notes_on_few_tests(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Which rows have so few tests that their means reach back to the beginning."""
+    few = {
+        row.group.label: counts
+        for row in rows
+        if (counts := [n for run in row.group.runs if 0 < (n := _tests(run)) < 2 * TESTS])
+    }
+    if not few:
+        return []
+    counts = [count for each in few.values() for count in each]
+    span = " to ".join(str(each) for each in sorted({min(counts), max(counts)}))
+    who = f"{len(few)} rows" if len(few) > _NAMED_ROWS else " and ".join(few)
+    is_one = len(few) == 1
+    if len(rows) == 1:
+        is_one = len(rows[0].group.runs) == 1
+        who = "The run" if is_one else "The runs"
+    number = f"{span} {'test' if span == '1' else 'tests'}"
+    verb, means = ("has", "its mean") if is_one else ("have", "their means")
+    return [
+        f"{who} {verb} only {number}, so {means} of {TESTS} reach{'es' * is_one} back to when "
+        f"little was learned{_more_tests(few, rows)}."
+    ]
+
+
+def _more_tests(few: Container[str], rows: Sequence[ComparisonRow]) -> str:
+    """With which setting there would be tests enough; empty if rounds are not what is short."""
+    runs = [run for row in rows if row.group.label in few for run in row.group.runs]
+    if any(run.summary is None or run.summary.stopped_by for run in runs):
+        return ""
+    needed = max(
+        math.ceil(2 * TESTS * int(run.config.get("rounds", 1)) / max(1, _tests(run)))
+        for run in runs
+    )
+    return f"; --rounds {needed} gives {2 * TESTS} tests"
+
+
+def _tests(run: Run) -> int:
+    return len(tests_of(run.rounds))
+
+
 def _notes_on_length(runs: Sequence[Run]) -> list[str]:
     notes = []
-    few = [number for run in runs if 0 < (number := len(tests_of(run.rounds))) < 2 * TESTS]
-    if few:
-        notes.append(
-            f"Some runs have only {number_of(min(few), 'test')}, so means of {TESTS} reach back to "
-            "models that had hardly learned; more rounds tell more."
-        )
     limits = [run.config.get("max_virtual_time") or 0.0 for run in runs]
     if all(0 < end_s(run.rounds) < limit for run, limit in zip(runs, limits, strict=True)):
         named = " or ".join(map(short_duration, sorted(set(limits))))

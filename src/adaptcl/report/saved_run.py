@@ -62,6 +62,16 @@ class Run:
         tested = next((each.metric for each in self.rounds if each.metric is not None), named)
         return measure_named(objective, tested, better)
 
+    @property
+    def target(self) -> float | None:
+        """The value of the main metric at which it was to end; None if there was none."""
+        percent = self.config.get("target_accuracy")
+        return percent / 100 if percent else self.config.get("target")
+
+    @property
+    def ended_by_target(self) -> bool:
+        return self.summary is not None and self.summary.stopped_by in ("target_accuracy", "target")
+
     @cached_property
     def numbers(self) -> Summary | None:
         """The summary; of an unfinished run what its rounds tell, and NaN for what they do not."""

@@ -1,13 +1,15 @@
 """Tables for terminals, Markdown and LaTeX, among them the comparison of runs.
 
 A terminal too narrow for one row for each run gets the table upright: one row for each quantity,
-one column for each run, and as many tables below each other as it takes.
+one column for each run. So that more runs fit beside each other, names of quantities wrap, and
+cells break where a reader would pause. What still does not fit comes in further tables below.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from statistics import fmean
 from typing import Literal
@@ -71,6 +73,10 @@ _MEANINGS = {
 }
 _ANY_WIDTH = 10_000  # a width in characters that no table needs
 _PRINTED_WIDTH = 100  # of a table as text, wherever that goes
+_LEAST_NAME = 18
+"""The width in characters that names of quantities keep beside many runs."""
+_PAUSES = re.compile(r" (?=\(|→ |at |in )|(?<=,) ")
+"""Where a cell may break: before an interval, a second number or a time, between settings."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +94,16 @@ class ReportTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         unlimited = options.update(width=_ANY_WIDTH)
 
-        def fits(table: Table) -> bool:
-            return Measurement.get(console, unlimited, table).maximum <= options.max_width
+        def width_of(table: Table) -> int:
+            return Measurement.get(console, unlimited, table).maximum
 
         if self.title:
             yield Text(self.title, style="bold")
         wide = self._wide()
-        yield from self._stacked(fits) if self.upright and not fits(wide) else [wide]
+        if not self.upright or width_of(wide) <= options.max_width:
+            yield wide
+        else:
+            yield from self._stacked(options.max_width, width_of)
         yield from map(Text, self.notes)
 
     def __str__(self) -> str:
@@ -146,15 +155,28 @@ class ReportTable:
             table.add_row(*map(Text, cells))
         return table
 
-    def _stacked(self, fits: Callable[[Table], bool]) -> list[Table]:
+    def _stacked(self, width: int, width_of: Callable[[Table], int]) -> list[Table]:
+        """Upright tables: with cells in one piece, unless fewer tables hold them broken."""
+        rows = [tuple(_PAUSES.sub("\n", cell) for cell in cells) for cells in self.rows]
+        broken = replace(self, rows=rows)
+        return min((each._packed(width, width_of) for each in (self, broken)), key=len)
+
+    def _packed(self, width: int, width_of: Callable[[Table], int]) -> list[Table]:
         """Upright tables, each with as many blocks as fit, and at least one."""
+        longest = max(map(len, self.headings[self.labels :]), default=1)
+        least = min(longest, _LEAST_NAME)
+
+        def room(rows: Sequence[tuple[str, ...]]) -> int:
+            """What is left for the names of quantities."""
+            return width - width_of(self._upright(rows, 1)) + 1
+
         blocks = self._blocks()
         tables: list[Table] = []
         while blocks:
             rows = blocks.pop(0)
-            while blocks and fits(self._upright([*rows, *blocks[0]])):
+            while blocks and room([*rows, *blocks[0]]) >= least:
                 rows += blocks.pop(0)
-            tables.append(self._upright(rows))
+            tables.append(self._upright(rows, min(longest, max(room(rows), 1))))
         return tables
 
     def _blocks(self) -> list[list[tuple[str, ...]]]:
@@ -166,9 +188,10 @@ class ReportTable:
             blocks[-1].append(cells)
         return blocks
 
-    def _upright(self, rows: Sequence[tuple[str, ...]]) -> Table:
+    def _upright(self, rows: Sequence[tuple[str, ...]], names: int) -> Table:
+        """One table of these rows; `names` is the width for the names of quantities."""
         table = Table()
-        table.add_column(self.headings[0])
+        table.add_column(self.headings[0], width=names)
         for cells in rows:
             table.add_column(Text("\n".join(cells[: self.labels])), justify="right")
         for place, name in list(enumerate(self.headings))[self.labels :]:

@@ -1,46 +1,68 @@
-"""The sentence that ends every comparison: who was fastest to which result, and by how much."""
+"""The words that end every comparison: who was fastest to which result, and by how much.
+
+Under one condition that is a sentence. Under several (`verdict_by_condition.py`) it is a line for
+each. What to run or to try next (`advice.py`) comes last, once.
+"""
 
 from __future__ import annotations
 
 from statistics import fmean
 
 from adaptcl.records import TESTS
+from adaptcl.report.advice import advice_on
 from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.intervals import interval
-from adaptcl.report.wording import FACTOR, PERCENT, duration, metric_quantity
-from adaptcl.training.objectives.metrics import Measure
-
-_HARDLY = 0.02
-"""An accuracy less than this share above chance, of all that is above it, is as good as chance."""
+from adaptcl.report.ranking import (
+    best_at_equal_time,
+    counts,
+    differs,
+    first_to_target,
+    gain_of,
+    late_value,
+    level_with_first,
+    may_be_luck,
+    points,
+    why_no_target,
+    why_times_say_nothing,
+    written,
+)
+from adaptcl.report.verdict_by_condition import lines_by_condition
+from adaptcl.report.wording import FACTOR, duration
 
 
 def verdict(comparison: Comparison) -> str:
-    """One line, with a sentence for each baseline; empty if there is nothing to compare."""
-    parts = (part for part in comparison.by_baseline() if len(part.rows) > 1)
-    return " ".join(map(_sentence, parts))
+    """All lines; empty if there is nothing to compare."""
+    return "\n".join([*findings(comparison), *advice(comparison)])
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """A sentence, or a line for each condition."""
+    parts = _compared(comparison)
+    return [_sentence(parts[0])] if len(parts) == 1 else lines_by_condition(parts)
+
+
+def advice(comparison: Comparison) -> list[str]:
+    """What to run or to read next, if the runs call for it."""
+    return advice_on(_compared(comparison))
+
+
+def _compared(comparison: Comparison) -> list[Comparison]:
+    return [part for part in comparison.by_baseline() if len(part.rows) > 1]
 
 
 def _sentence(comparison: Comparison) -> str:
     (baseline,) = comparison.baselines
-    if comparison.target_value is None:
-        is_finished = all(run.summary for run in baseline.group.runs)
-        why = "has no test" if is_finished else "is unfinished"
-        return f"No verdict yet: {baseline.group.label}, the baseline, {why}."
-    reached = sorted((row for row in comparison.rows if row.target_times_s), key=_rank)
+    if why := why_no_target(comparison):
+        return f"No verdict yet: {why}."
+    reached = first_to_target(comparison)
     if not reached:
-        measure = comparison.measure
-        nearest = max(comparison.rows, key=lambda row: measure.gain(_late_value(row, measure), 0.0))
-        return (
-            f"No run reached {_target(comparison, nearest)}; {nearest.group.label} came nearest, "
-            f"with {_written(_late_value(nearest, measure), measure)}."
-        )
-    leader = _leader_at_equal_time(comparison)
-    if reason := _says_nothing(comparison, baseline):
+        return _nobody_reached_it(comparison)
+    leader = best_at_equal_time(comparison)
+    if reason := why_times_say_nothing(comparison):
         ahead = f" {_ahead(comparison, leader, baseline)}." if leader else ""
         return f"Who is faster cannot be told: {_target(comparison)} {reason}.{ahead}"
     first, *others = reached
+    level = level_with_first(reached)
     when = duration(fmean(first.target_times_s))
-    level = [row for row in others if _is_level(row, first)]
     if level:
         names = " and ".join(row.group.label for row in (first, *level))
         beginning = f"{names} are level to {_target(comparison)}: {when}"
@@ -60,58 +82,40 @@ def _sentence(comparison: Comparison) -> str:
     return f"{beginning}; {rest}."
 
 
-def _says_nothing(comparison: Comparison, baseline: ComparisonRow) -> str:
-    """Why times to the target tell nothing; empty if they do."""
-    if baseline.target_times_s and all(each.at_first_test for each in baseline.outcomes):
-        return f"was met at the first test of {baseline.group.label}"
-    summaries = [run.summary for run in baseline.group.runs if run.summary]
-    classes = max((len(each.accuracy_by_class) for each in summaries), default=0)
-    target = comparison.target_value
-    if comparison.measure.name != "accuracy" or not classes or target is None:
-        return ""
-    chance = 1 / classes
-    if target > chance + _HARDLY * (1 - chance):
-        return ""
-    return f"is hardly better than chance, {PERCENT.write(chance)} of {classes} classes"
-
-
-def _is_level(row: ComparisonRow, other: ComparisonRow) -> bool:
-    """Whether two rows read equally fast, with equally many of their seeds."""
-    if _rank(row)[0] != _rank(other)[0] or not (row.speed_ups and other.speed_ups):
-        return False
-    ratio = fmean(row.target_times_s) / fmean(other.target_times_s)
-    return FACTOR.write(ratio) == FACTOR.write(1.0)
+def _nobody_reached_it(comparison: Comparison) -> str:
+    measure = comparison.measure
+    nearest = max(comparison.rows, key=lambda row: measure.gain(late_value(row, measure), 0.0))
+    value = written(late_value(nearest, measure), measure)
+    said = (
+        f"No run reached {_target(comparison, nearest)}; {nearest.group.label} came nearest, "
+        f"with {value}"
+    )
+    goals = {run.target for run in nearest.group.runs if run.ended_by_target}
+    if len(goals) != 1:
+        return f"{said}."
+    goal = written(goals.pop(), measure)
+    return f"{said}, and was to end there: its own target was {goal}."
 
 
 def _at_equal_time(comparison: Comparison, row: ComparisonRow, leader: ComparisonRow | None) -> str:
     """How far a row is ahead of the baseline at equal time, or behind it; and who is best then."""
     if not row.gains:
         return ""
-    gain = fmean(row.gains)
-    where = "ahead of it" if gain >= 0 else "behind it"
-    points = _points(gain, comparison)
-    said = f"{points} {where}{_luck(row)}" if _counts(gain, comparison) else "level with it"
-    more = fmean(leader.gains) - gain if leader else 0.0
-    if leader is not None and more > 0 and _counts(more, comparison):
-        best = _points(fmean(leader.gains), comparison)
+    where = "ahead of it" if gain_of(row) >= 0 else "behind it"
+    said = "level with it"
+    if counts(row, comparison):
+        said = f"{points(gain_of(row), comparison)} {where}{_luck(row)}"
+    more = gain_of(leader) - gain_of(row) if leader else 0.0
+    if leader is not None and more > 0 and differs(more, comparison):
+        best = points(gain_of(leader), comparison)
         said += f", and {leader.group.label} is best there, {best} ahead{_luck(leader)}"
     return f"; at {comparison.when} {said}"
-
-
-def _leader_at_equal_time(comparison: Comparison) -> ComparisonRow | None:
-    """Who is furthest ahead of the baseline at equal time; None if nobody is."""
-    leading = [
-        row
-        for row in comparison.rows
-        if row.gains and fmean(row.gains) > 0 and _counts(fmean(row.gains), comparison)
-    ]
-    return max(leading, key=lambda each: (not _luck(each), fmean(each.gains)), default=None)
 
 
 def _ahead(comparison: Comparison, row: ComparisonRow, baseline: ComparisonRow) -> str:
     return (
         f"At {comparison.when} {row.group.label} is "
-        f"{_points(fmean(row.gains), comparison)} ahead of {baseline.group.label}{_luck(row)}"
+        f"{points(gain_of(row), comparison)} ahead of {baseline.group.label}{_luck(row)}"
     )
 
 
@@ -120,46 +124,14 @@ def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: Compa
     ahead = _ahead(comparison, row, baseline)
     if row.target_times_s:
         return f"{ahead}, and {_how_much_faster(row, baseline)} to {_target(comparison, row)}."
-    needed = fmean(baseline.target_times_s)
-    missed = (
+    return (
         f"{ahead}. It did not reach {_target(comparison, row)}, for which {baseline.group.label} "
-        f"took {duration(needed)}"
+        f"took {duration(fmean(baseline.target_times_s))}."
     )
-    if all(run.rounds[-1].virtual_time_s >= needed for run in row.group.runs):
-        return f"{missed}."
-    return f"{missed}: give both the same time (max_virtual_time) and rounds enough."
 
 
 def _luck(row: ComparisonRow) -> str:
-    bounds = interval(row.gains)
-    return ", which may be luck" if bounds and bounds[0] <= 0 <= bounds[1] else ""
-
-
-def _points(gain: float, comparison: Comparison) -> str:
-    measure, size = comparison.measure, abs(gain)
-    return f"{100 * size:.2f} points" if measure.in_percent else f"{size:.3g} in {measure.label}"
-
-
-def _counts(gain: float, comparison: Comparison) -> bool:
-    """Whether a difference reads as one."""
-    return _points(gain, comparison) != _points(0.0, comparison)
-
-
-def _rank(row: ComparisonRow) -> tuple[float, bool, float]:
-    """Whoever reached the target with more of its seeds comes first; then whoever was faster than
-    the baseline, beyond luck where several seeds tell; then whoever was faster."""
-    bounds = row.speed_up_interval
-    least = bounds[0] if bounds else row.speed_up or 0.0
-    return -len(row.target_times_s) / len(row.outcomes), least <= 1, fmean(row.target_times_s)
-
-
-def _late_value(row: ComparisonRow, measure: Measure) -> float:
-    known = [each.late_value for each in row.outcomes if each.late_value is not None]
-    return fmean(known) if known else measure.worst
-
-
-def _written(value: float | None, measure: Measure) -> str:
-    return metric_quantity(measure, value).write(value)
+    return ", which may be luck" if may_be_luck(row) else ""
 
 
 def _target(comparison: Comparison, subject: ComparisonRow | None = None) -> str:
@@ -168,7 +140,7 @@ def _target(comparison: Comparison, subject: ComparisonRow | None = None) -> str
         return comparison.target
     measure = comparison.measure
     whose = "its" if subject and subject.is_baseline else f"{comparison.reference}'s"
-    value = _written(comparison.target_value, measure)
+    value = written(comparison.target_value, measure)
     return f"{whose} final {measure.label} of {value} (mean of its last {TESTS} tests)"
 
 

@@ -206,7 +206,7 @@ def test_over_seeds_every_method_is_one_line_in_a_band_of_its_colour(
     for name in COMMON[1:]:
         axes = composed[name].axes[0]
         labels = axes.get_legend_handles_labels()[1]
-        marked = ["equal time, fedavg's mean of last 5 tests"] if name == COMMON[2] else []
+        marked = ["equal time, fedavg's final accuracy"] if name == COMMON[2] else []
         methods = ["fedavg", "fedavg-s", "fedasync-s", "ssp-s", "adaptcl", "heterofl"]
         assert labels == [*methods, *marked]
         colours = [to_hex(each.get_color()) for each in axes.lines if each.get_label() in methods]
@@ -251,7 +251,7 @@ def test_one_figure_shows_who_is_ahead_at_equal_time_and_first_to_equal_accuracy
     assert [tick.get_text() for tick in left.get_yticklabels()] == [r.group.label for r in rows]
     assert left.get_title(loc="left") == "Accuracy at 2.4 min"
     title = right.get_title(loc="left").replace("\n", " ")
-    assert title == "Time to fedavg's mean of last 5 tests"
+    assert title == "Time to fedavg's final accuracy"
     shown = [
         float(np.asarray(line.get_xdata()).item())
         for line in left.lines
@@ -289,7 +289,7 @@ def test_without_titles_a_figure_still_says_what_it_shows(two_runs: list[Run]) -
     assert {axes.get_title(loc="left") for each in found.values() for axes in each.axes} == {""}
     left, right = found["equal-time"].axes
     assert left.get_xlabel() == "test accuracy (%) at 3.9 min"
-    assert right.get_xlabel().replace("\n", " ").endswith("to fedavg-s's mean of last 5 tests")
+    assert right.get_xlabel().replace("\n", " ").endswith("to fedavg-s's final accuracy")
 
 
 def test_the_losses_of_tests_and_of_training_stand_beside_each_other(make_run: MakeRun) -> None:

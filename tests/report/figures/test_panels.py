@@ -6,11 +6,10 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
-from adaptcl.report.comparison import compare, group_runs
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import looks
+from adaptcl.report.groups import group_runs
 from adaptcl.report.saved_run import Run
-from adaptcl.report.table import comparison_table
 
 pytestmark = pytest.mark.slow  # drawing takes a second a figure
 
@@ -33,27 +32,6 @@ def test_of_very_many_workers_bands_are_drawn_and_not_a_line_for_each(make_run: 
     assert len(axes[1].patches) == 0
     assert len(axes[1].collections) == 1
     assert len(axes[2].lines) == 2
-
-
-def test_an_interval_ends_where_values_do_and_times_read_as_in_the_table(make_run: MakeRun) -> None:
-    runs = [
-        make_run(f"{name}{seed}", strategy=name, seed=seed, final_accuracy=end, round_s=round_s)
-        for name, round_s in (("fedavg", 100.0), ("adaptcl", 0.2))
-        for seed, end in ((1, 0.9), (2, 0.1))
-    ]
-    rows = compare(runs, target=0.08).rows
-    drawn = looks([row.group.first.strategy for row in rows])
-    left, right = Figure().subplots(1, 2)
-    panels.metric_at_time(left, rows, drawn)
-    panels.time_to_target(right, rows, drawn, "virtual time")
-    intervals = [lines.get_paths()[0].vertices[:, 0].tolist() for lines in left.collections]
-    assert all(0 <= low < high <= 100 for low, high in intervals)
-    table = comparison_table(compare(runs, target=0.08))
-    column = table.headings.index("time to 8 %")
-    shown = [text.get_text() for text in right.texts]
-    assert [row[column].split(" ")[0] for row in table.rows] == [
-        text.split(" ")[0] for text in shown
-    ]
 
 
 def test_a_retention_that_differs_from_seed_to_seed_shows_how_far(make_run: MakeRun) -> None:

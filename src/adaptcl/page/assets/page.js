@@ -10,7 +10,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 const percent = (x, digits = 1) => (x == null ? "–" : (100 * x).toFixed(digits) + " %");
 
 // Writes values of a metric: shares in per cent, others as numbers.
-const metric = (kind) => (x) => (kind.in_percent || x == null ? percent(x) : Number(x.toPrecision(4)).toString());
+const metric = (kind) => (x, digits) => (kind.in_percent || x == null ? percent(x, digits) : Number(x.toPrecision(4)).toString());
 
 function duration(seconds) {
   if (seconds == null) return "–";
@@ -54,13 +54,14 @@ function drawHead() {
   const first = runs[0];
   const same = (name) => runs.every((run) => run[name] === first[name]);
   const methods = byMethod(runs);
-  el("title").textContent = methods.map(([run]) => run.method).slice(0, 4).join(" · ") + (methods.length > 4 ? " …" : "");
+  const named = methods.length > FEW ? [...new Set(runs.map((run) => run.strategy))] : methods.map(([run]) => run.method);
+  el("title").textContent = named.slice(0, 4).join(" · ") + (named.length > 4 ? " …" : "");
   document.title = el("title").textContent + " – AdaptCL";
   el("job").textContent = [
     same("model") && "model " + first.model, same("data") && "data " + first.data,
     same("workers") && first.workers + " workers", roundsDone(runs),
   ].filter(Boolean).join(", ");
-  const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...(state.data.verdict ? [[node("b", {}, state.data.verdict)]] : [])];
+  const lines = [...(begun().length > FEW ? [] : begun().map(result)), ...state.data.verdict.map((line) => [node("b", {}, line)]), ...state.data.advice.map((line) => [line])];
   el("verdict").replaceChildren(...lines.map((line) => node("li", {}, ...line)));
   el("methods").replaceChildren(...(methods.length > 1 ? methods : []).map(([run, ...others]) => node("button", {
     "aria-pressed": String(!state.hidden.has(run.method)), title: others.length ? "show or hide these runs" : "show or hide this run",
@@ -77,7 +78,13 @@ function roundsDone(runs) {
   return runs.every((run) => run.finished) ? span("rounds") + " rounds" : `${span("rounds")} of ${span("rounds_planned")} rounds`;
 }
 
-const came = (run) => `${run.metric.label} ${metric(run.metric)(run.value)} in the last test, after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
+// The number that the verdict speaks of: the mean of the last five tests.
+function came(run) {
+  const after = `after ${duration(run.time_s)} of ${run.clock}${run.finished ? "" : " so far"}`;
+  if (!run.tests) return "no test yet, " + after;
+  const of = run.tests > 1 ? `mean of the last ${run.tests} tests` : "one test";
+  return `${run.metric.label} ${metric(run.metric)(run.value, 2)} (${of}), ${after}`;
+}
 
 // Without a barrier workers have nothing to do after their last round.
 const done = (run, are) => (run.done >= .005 ? ` and ${are} done for ${percent(run.done, 0)} of the run` : "");
@@ -248,6 +255,12 @@ function plot(place, key, data, options) {
   return state.plots[place].plot.root;
 }
 
+// What a legend says of a curve: its value below the pointer, or the latest if there is no pointer.
+const told = (write) => (plot, value, series, place) => {
+  const shown = place == null ? plot.data[series].findLast((each) => each != null) : value;
+  return shown == null ? "–" : write(shown);
+};
+
 function curve(place, { x, y, runs, value, low, title, incrs }) {
   const seconds = x === "time";
   const few = runs.every((run) => run.curves[x].length < 60);
@@ -256,13 +269,13 @@ function curve(place, { x, y, runs, value, low, title, incrs }) {
     scales: { x: { time: false }, y: { range: (_, min, max) => range(low ?? min, max) } },
     axes: [
       { ...(seconds ? { incrs: STEPS } : {}), values: (_, ticks) => ticks.map((t) => (seconds ? duration(t).replace(".0 ", " ") : t)) },
-      { ...(incrs ? { incrs } : {}), size: 76, values: (_, ticks) => ticks.map(value) },
+      { ...(incrs ? { incrs } : {}), size: 76, values: (_, ticks) => ticks.map((t) => value(t)) },
     ],
     series: [
-      { label: seconds ? "time" : "round", value: (_, at) => (at == null ? "–" : seconds ? duration(at) : at) },
+      { label: seconds ? "time" : "round", value: (_, at) => (at == null ? "latest" : seconds ? duration(at) : at) },
       ...runs.map((run) => ({
         label: run.label, stroke: colour(run), width: 2, spanGaps: true, points: { show: few, size: 5 },
-        value: (_, v) => (v == null ? "–" : value(v)),
+        value: told(value),
       })),
     ],
   });
@@ -311,9 +324,9 @@ function drawRetention() {
   plot("retention", JSON.stringify([run.label, theme.matches, kept]), [rounds, ...rows], {
     scales: { x: { time: false }, y: { range: [0, 1.03] } },
     axes: [{}, { size: 58, values: (_, ticks) => ticks.map((t) => percent(t, 0)) }],
-    series: [{ label: "round" }, ...kept.map(([worker, place]) => ({
+    series: [{ label: "round", value: (_, at) => at ?? "latest" }, ...kept.map(([worker, place]) => ({
       label: "worker " + worker, stroke: shade(place), width: 1.5, spanGaps: true, points: { show: false },
-      value: (_, v) => percent(v, 0),
+      value: told((v) => percent(v, 0)),
     }))],
     legend: { show: kept.length <= 12 },
   });

@@ -10,7 +10,7 @@ from statistics import fmean
 import numpy as np
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import RunGroup
+from adaptcl.report.groups import RunGroup
 from adaptcl.report.learning_curve import tests_of
 
 Points = Mapping[float, float]  # the values of one run by round or time

@@ -21,13 +21,14 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report.comparison import Comparison, RunGroup
+from adaptcl.report.comparison import Comparison
 from adaptcl.report.figures import panels
+from adaptcl.report.figures.equal_time import equal_time_figure
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
 from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
 from adaptcl.report.figures.timeline import timeline_figure
-from adaptcl.report.saved_run import clock_of
+from adaptcl.report.groups import RunGroup
 from adaptcl.report.wording import number_of
 from adaptcl.storage import written_whole
 
@@ -65,7 +66,7 @@ def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str,
         raise RunFolderError("There is nothing to draw: none of these runs has finished a round.")
     drawn = list(map(Drawn, groups, looks([group.first.strategy for group in groups])))
     with figure_style():
-        figures = _common_figures(comparison, drawn)
+        figures = _common_figures(comparison, drawn, titles=titles)
         for (group, look), name in zip(drawn, _file_names(groups), strict=True):
             if group.prunes:
                 figures[f"update-times-{name}"] = _one_panel(
@@ -129,7 +130,9 @@ def _most_columns(texts: Sequence[str], letters: float) -> int:
     return 1
 
 
-def _common_figures(comparison: Comparison, drawn: Sequence[Drawn]) -> dict[str, Figure]:
+def _common_figures(
+    comparison: Comparison, drawn: Sequence[Drawn], *, titles: bool
+) -> dict[str, Figure]:
     metric = _metric(comparison)
     groups = [each.group for each in drawn]
     slug = _slug(comparison.measure.name)
@@ -154,7 +157,7 @@ def _common_figures(comparison: Comparison, drawn: Sequence[Drawn]) -> dict[str,
     if any(r.test_loss is not None for group in groups for run in group.runs for r in run.rounds):
         figures["loss"] = _loss(drawn)
     if comparison.baselines:
-        figures["equal-time"] = _equal_time(comparison)
+        figures["equal-time"] = equal_time_figure(comparison, titles=titles)
     if any(record.workers for group in groups for record in group.first.rounds):
         figures["timeline"] = timeline_figure(groups)
     return figures
@@ -194,26 +197,6 @@ def _loss(drawn: Sequence[Drawn]) -> Figure:
     right.set_title("Loss while workers train")
     _say_over_seeds(right, [each.group for each in drawn])
     legend_below(figure, left)
-    return figure
-
-
-def _equal_time(comparison: Comparison) -> Figure:
-    """Who is ahead at the same time, and who is first to the same result."""
-    rows = comparison.rows
-    chosen = looks([row.group.first.strategy for row in rows])
-    figure = ShownFigure(figsize=(10.0, 1.8 + 0.42 * len(rows)), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    when = comparison.when
-    panels.metric_at_time(left, rows, chosen)
-    left.set_title(f"{_metric(comparison)} at {when}")
-    left.set_xlabel(f"{left.get_xlabel()} at {when}")
-    panels.time_to_target(right, rows, chosen, clock_of(comparison.runs))
-    right.set_title(_broken(f"Time to {comparison.target}", int(4 * _TITLE_LETTERS_PER_INCH)))
-    spent = f"{right.get_xlabel()} to {comparison.target}"
-    right.set_xlabel(_broken(spent, 4 * _LETTERS_PER_INCH))
-    if any(len(row.outcomes) > 1 for row in rows):
-        for axes in (left, right):
-            _say_below(axes, "mean, 95 % interval and each run", 4 * _LETTERS_PER_INCH)
     return figure
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -14,13 +12,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup
+from adaptcl.report.comparison import Comparison
 from adaptcl.report.figures import curves
 from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
-from adaptcl.report.intervals import interval
+from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import ABSENT, axis_label, duration, duration_unit, metric_quantity
+from adaptcl.report.wording import axis_label, duration_unit, metric_quantity
 
 _MARKED_POINTS = 10
 """A line with more points than this marks only about so many: all of them would hide it."""
@@ -98,25 +96,6 @@ def _leave_out_the_beginning(axes: Axes, found: Sequence[MeanCurve]) -> None:
     margin = 0.05 * (max(values) - min(values)) if values else 0.0
     if margin > 0:
         axes.set_ylim(min(values) - margin, max(values) + margin)
-
-
-def metric_at_time(axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look]) -> None:
-    measure = rows[0].group.first.measure
-    values = [[o.value_at_time for o in row.outcomes] for row in rows]
-    quantity = metric_quantity(measure, *(v for row in values for v in row))
-    limits = (0.0, 1.0) if measure.in_percent else (-math.inf, math.inf)
-    _dots(axes, rows, looks, values, quantity.scale, quantity.write, limits)
-    axes.set(xlabel=axis_label(measure))
-
-
-def time_to_target(
-    axes: Axes, rows: Sequence[ComparisonRow], looks: Sequence[Look], clock: str
-) -> None:
-    unit = duration_unit(*(time for row in rows for time in row.target_times_s))
-    values = [[o.target_time_s for o in row.outcomes] for row in rows]
-    _dots(axes, rows, looks, values, unit.scale, duration, (0.0, math.inf))
-    axes.set(xlabel=f"{clock} ({unit.unit.strip()})")
-    axes.set_xlim(left=0)
 
 
 def heterogeneity(axes: Axes, drawn: Sequence[Drawn]) -> None:
@@ -214,45 +193,6 @@ def update_time_change(axes: Axes, group: RunGroup, look: Look) -> None:
     axes.set(xlabel="worker", ylabel=f"update time ({unit.unit.strip()})")
     axes.set_ylim(bottom=0)
     _worker_ticks(axes, workers)
-
-
-def _dots(
-    axes: Axes,
-    rows: Sequence[ComparisonRow],
-    looks: Sequence[Look],
-    values: Sequence[Sequence[float | None]],
-    scale: float,
-    write: Callable[[float], str],
-    limits: tuple[float, float],
-) -> None:
-    """One line for each group, the first on top: mean, 95 % interval and each of its runs.
-
-    An interval ends at the limits of what is possible, such as an accuracy of 0.
-    """
-    least, most = (limit / scale for limit in limits)
-    for place, (look, found) in enumerate(zip(looks, values, strict=True)):
-        known = [each / scale for each in found if each is not None]
-        if not known:
-            axes.annotate(ABSENT, (0.02, place), xycoords=("axes fraction", "data"), va="center")
-            continue
-        if (bounds := interval(known)) is not None:
-            axes.hlines(
-                place, max(bounds[0], least), min(bounds[1], most), color=look.colour, linewidth=2.0
-            )
-            axes.plot(known, [place] * len(known), "|", color=FAINT, markersize=9)
-        axes.plot(fmean(known), place, look.marker, color=look.colour, markersize=8)
-        axes.annotate(
-            write(fmean(known) * scale),
-            (fmean(known), place),
-            xytext=(0, 7),
-            textcoords="offset points",
-            ha="center",
-            fontsize=9,
-        )
-    axes.grid(visible=False, axis="y")
-    axes.set_yticks(range(len(rows)), [row.group.label for row in rows])
-    axes.set_ylim(len(rows) - 0.5, -0.6)
-    axes.margins(x=0.15)
 
 
 def _bands(axes: Axes, found: Sequence[MeanCurve], scale: float) -> None:

@@ -22,9 +22,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from adaptcl.records import RoundRecord, WorkerRecord, end_s
-from adaptcl.report.comparison import RunGroup
 from adaptcl.report.figures.palette import FAINT
 from adaptcl.report.figures.pictures import ShownFigure
+from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import duration_unit
 
