@@ -180,6 +180,11 @@ def test_what_cannot_be_read_as_samples_is_refused() -> None:
         ({"inputs": INPUTS}, "The dictionary has 'inputs', but no 'labels'"),
         (DataLoader(Listed((INPUTS[0], 1))), "A DataLoader makes batches, .* give its data set"),
         (FRAME.rename(columns={"target": "z"}), "the columns a, z, b, c, but none called label"),
+        (
+            (FRAME.set_axis([*"abac"], axis=1), LABELS),
+            "The frame has several columns with the name 'a'; rename or drop all but one",
+        ),
+        (FRAME.set_axis(["label"] * 4, axis=1), "several columns .* 'label'; rename"),
         ((FRAME.assign(b="red"), LABELS), r"column 'b' of the frame holds a str \('red'\), not"),
         ((FRAME.replace({"target": {1: None}}), LABELS), "'target' .* no value in 2 of 4 rows"),
         (3, r"An int \(3\) cannot be read as samples"),

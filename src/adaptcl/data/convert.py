@@ -31,6 +31,7 @@ from adaptcl.data.columns import (
     is_structure,
     labels_of,
     ready,
+    refuse_repeated_columns,
     structure,
     typed_targets,
 )
@@ -159,6 +160,7 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
 
 
 def _columns(frame: Any) -> tuple[Any, Any]:
+    refuse_repeated_columns(frame)
     names = [str(each) for each in frame.columns]
     name = next((each for each in _TARGET_NAMES if each in names), None)
     if name is None:
