@@ -31,15 +31,15 @@ def test_the_clock_is_told_in_one_line_with_the_shares_of_an_update(units: UnitM
     # The fastest worker needs ten seconds each way, and σ makes the slowest need 30.
     line = described(units, train_time=20.0, flops_share=0.5, bandwidth_max=size / 10, sigma=2.0)
     assert line == (
-        "training takes 20 s, 50% of it in proportion to the sub-model's FLOPs; links carry "
-        f"{size / 30:.2g} to {size / 10:.2g} MiB/s; an update of the whole model 40 s (send 25%, "
-        "train 50%, receive 25%) to 80 s (send 38%, train 25%, receive 38%)"
+        "training takes 20.0 s, 50% of it in proportion to the sub-model's FLOPs; links carry "
+        f"{size * MIB / 30:.0f} to {size * MIB / 10:.0f} B/s; an update of the whole model 40.0 s "
+        "(send 25%, train 50%, receive 25%) to 80.0 s (send 38%, train 25%, receive 38%)"
     )
     line = described(units, True, train_time=0.25, links=("3g",), devices=("laptop", "phone"))
     assert line.startswith(
-        "training takes 0.25 to 0.49 s by a measurement on this machine, 0% of it in proportion to "
-        "the sub-model's FLOPs; links carry 0.72 MiB/s down and 0.15 MiB/s up; an update of the "
-        "whole model 0.2"
+        "training takes 0.250 to 0.490 s by a measurement on this machine, 0% of it in proportion "
+        "to the sub-model's FLOPs; links carry 732.4 KiB/s down and 158.7 KiB/s up; an update of "
+        "the whole model 0.2"
     )
 
 

@@ -102,7 +102,7 @@ def test_a_model_from_python_has_a_measured_clock_and_the_run_says_so(
     kept = read_settings(tmp_path / "run")
     assert (kept["train_time"], kept["flops_share"], kept["samples_share"]) == (1.0, 0.5, 1.0)
     (started,) = (each for each in heard if isinstance(each, RunStarted))
-    assert "training takes 1 s by a measurement on this machine" in started.clock
+    assert "training takes 1.00 s by a measurement on this machine" in started.clock
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_settings_file_of_a_run_makes_the_same_run_again(
     status, output, _ = command("run", *words, *several)
     assert status == 0
     assert stopwatch == [1]
-    assert output.count("clock: training takes 1 s by a measurement on this machine") == 1
+    assert output.count("clock: training takes 1.00 s by a measurement on this machine") == 1
     fresh_program(monkeypatch)
     assert command("run", "first/adaptcl/config.toml", "--out", "again")[0] == 0
     assert stopwatch == [1]
@@ -166,6 +166,6 @@ def test_a_forecast_of_another_model_is_made_with_its_measured_time(
     status, output, errors = command("forecast", *words, "--strategy", "fedavg-s,adaptcl")
     assert (status, errors) == (0, "")
     assert stopwatch == [1]
-    assert output.startswith("clock: training takes 1 s by a measurement on this machine")
-    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20 s, 80% of")
+    assert output.startswith("clock: training takes 1.00 s by a measurement on this machine")
+    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20.0 s, 80%")
     assert stopwatch == [1]

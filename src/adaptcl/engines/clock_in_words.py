@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.bandwidths import Link
+from adaptcl.engines.bandwidths import MIB, Link
 from adaptcl.engines.environment import Environment
+from adaptcl.quantities import duration, duration_unit, from_to, rate_unit
 from adaptcl.training import Recipe, Task, Timing
 from adaptcl.training.wire import encoded_size
 from adaptcl.units import UnitMap
@@ -39,7 +40,7 @@ def describe_clock(
     if slowest.update_time > fastest.update_time:
         took += f" to {_in_shares(slowest)}"
     source = " by a measurement on this machine" if profile_measured else ""
-    trains = _span([each.train for each in updates], "s")
+    trains = from_to(duration_unit, [each.train for each in updates])
     shrinks = f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs"
     links = _links(environment.links)
     return (
@@ -69,20 +70,11 @@ def _in_shares(update: Timing) -> str:
     total = update.update_time
     parts = {"send": update.send, "train": update.train, "receive": update.receive}
     shares = ", ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
-    return f"{_rounded(total)} s ({shares})"
+    return f"{duration(total)} ({shares})"
 
 
 def _links(links: Sequence[Link]) -> str:
-    down, up = [each.down for each in links], [each.up for each in links]
+    down, up = [each.down * MIB for each in links], [each.up * MIB for each in links]
     if down == up:
-        return f"links carry {_span(down, 'MiB/s')}"
-    return f"links carry {_span(down, 'MiB/s')} down and {_span(up, 'MiB/s')} up"
-
-
-def _span(values: Sequence[float], unit: str) -> str:
-    low, high = _rounded(min(values)), _rounded(max(values))
-    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
-
-
-def _rounded(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+        return f"links carry {from_to(rate_unit, down)}"
+    return f"links carry {from_to(rate_unit, down)} down and {from_to(rate_unit, up)} up"

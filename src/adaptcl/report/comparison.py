@@ -21,6 +21,7 @@ from statistics import fmean
 
 from adaptcl.config.effects import has_effect
 from adaptcl.errors import SettingError
+from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
 from adaptcl.report.intervals import interval
 from adaptcl.report.labels import (
@@ -30,7 +31,6 @@ from adaptcl.report.labels import (
 )
 from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
-from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from adaptcl.quantities import duration
 from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.intervals import interval
-from adaptcl.report.wording import FACTOR, PERCENT, duration, metric_quantity
+from adaptcl.report.wording import FACTOR, PERCENT, metric_quantity
 from adaptcl.training.objectives.metrics import Measure
 
 _HARDLY = 0.02

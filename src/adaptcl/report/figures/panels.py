@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from adaptcl.quantities import ABSENT, duration, duration_unit
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import Comparison, ComparisonRow, RunGroup
 from adaptcl.report.figures import curves
@@ -20,7 +21,7 @@ from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
 from adaptcl.report.intervals import interval
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import ABSENT, axis_label, duration, duration_unit, metric_quantity
+from adaptcl.report.wording import axis_label, metric_quantity
 
 _MARKED_POINTS = 10
 """A line with more points than this marks only about so many: all of them would hide it."""
