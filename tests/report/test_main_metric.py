@@ -130,7 +130,7 @@ def test_where_workers_test_everything_shows_their_spread(runs: list[Run], tmp_p
     comparison = compare([by_workers, runs[1]])
     table = comparison_table(comparison)
     place = table.headings.index("RMSE by worker")
-    assert [row[place] for row in table.rows] == ["2.2 to 5.2", "–"]
+    assert [row[place] for row in table.rows] == ["2.200 to 5.200", "–"]
     record = comparison_records(comparison)[0]
     assert (record["lowest_worker_rmse"], record["highest_worker_rmse"]) == (2.5, 7.0)
     names = {path.name for path in draw(comparison, tmp_path)}

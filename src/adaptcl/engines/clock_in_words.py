@@ -26,25 +26,26 @@ def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> l
     return environment.whole_updates(sent, received)
 
 
-def describe_clock(
-    environment: Environment, updates: Sequence[Timing], *, profile_measured: bool = False
-) -> str:
+def describe_clock(environment: Environment, updates: Sequence[Timing], source: str = "") -> str:
     """Say how long training and transfers take.
 
-    `updates` are each worker's with the whole model; `profile_measured` says whether their training
-    times follow from a measurement on this machine.
+    `updates` are each worker's with the whole model; `source` says how their training times are
+    known, if they were not given.
     """
     fastest = min(updates, key=lambda each: each.update_time)
     slowest = max(updates, key=lambda each: each.update_time)
     took = _in_shares(fastest)
     if slowest.update_time > fastest.update_time:
         took += f" to {_in_shares(slowest)}"
-    source = " by a measurement on this machine" if profile_measured else ""
     trains = from_to(duration_unit, [each.train for each in updates])
-    shrinks = f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs"
+    shrinks = (
+        f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs and "
+        f"{environment.samples_share:.0%} to the worker's samples"
+    )
     links = _links(environment.links)
     return (
-        f"training takes {trains}{source}, {shrinks}; {links}; an update of the whole model {took}"
+        f"training takes {trains}{source and f' {source}'}, {shrinks}; {links}; an update of the "
+        f"whole model {took}"
     )
 
 
