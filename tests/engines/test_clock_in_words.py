@@ -9,7 +9,12 @@ from adaptcl import models
 from adaptcl.config.config import configure
 from adaptcl.config.files import preset, presets
 from adaptcl.engines.bandwidths import MIB
-from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import (
+    describe_clock,
+    ends_at_once,
+    lopsided,
+    whole_updates,
+)
 from adaptcl.engines.environment import Environment, EnvironmentSettings
 from adaptcl.settings import build
 from adaptcl.training import Timing
@@ -71,6 +76,17 @@ def test_a_clock_on_which_links_are_everything_or_nothing_is_warned_of(
     warning = lopsided([Timing(share / 2, 1 - share, share / 2) for share in links])
     assert (warning is None) == (beginning is None)
     assert warning is None or warning.startswith(beginning or "")
+
+
+def test_a_time_limit_that_the_first_round_may_use_up_is_warned_of() -> None:
+    updates = [Timing(1.0, 28.0, 1.0), Timing(50.0, 51.0, 50.0)]
+    assert ends_at_once(0.0, updates) is None
+    assert ends_at_once(151.0, updates) is None
+    assert ends_at_once(30.0, updates) == (
+        "max_virtual_time (--until) is 30.0 s, but an update of the whole model takes the slowest "
+        "worker 2.5 min, so the run may end with its first round. A number alone is seconds; "
+        "write 30min for minutes."
+    )
 
 
 def test_no_preset_is_warned_of() -> None:

@@ -67,6 +67,21 @@ def lopsided(updates: Sequence[Timing]) -> str | None:
     return None
 
 
+def ends_at_once(limit: float, updates: Sequence[Timing]) -> str | None:
+    """A warning if the run's time limit in seconds, 0 for none, may be over in the first round.
+
+    A round may be shorter than the slowest update: some strategies do not wait, or send less.
+    """
+    slowest = max(each.update_time for each in updates)
+    if not 0 < limit < slowest:
+        return None
+    return (
+        f"max_virtual_time (--until) is {duration(limit)}, but an update of the whole model takes "
+        f"the slowest worker {duration(slowest)}, so the run may end with its first round. A "
+        f"number alone is seconds; write {limit:g}min for minutes."
+    )
+
+
 def _in_shares(update: Timing) -> str:
     total = update.update_time
     parts = {"send": update.send, "train": update.train, "receive": update.receive}

@@ -17,6 +17,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from adaptcl.errors import enumerated
 from adaptcl.quantities import ABSENT, Quantity, duration, duration_unit, short_duration, volume
 from adaptcl.records import TESTS, first_and_last_heterogeneity
 from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow
@@ -212,7 +213,11 @@ def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
         )
         for each in forecasts
     ]
-    warnings = [f"{each.strategy}: {warning}" for each in forecasts for warning in each.warnings]
+    warned: dict[str, list[str]] = {}
+    for each in forecasts:
+        for warning in each.warnings:
+            warned.setdefault(warning, []).append(each.strategy)
+    warnings = [f"{enumerated(names)}: {warning}" for warning, names in warned.items()]
     return ReportTable(_FORECAST_COLUMNS, rows, [*_explained(_FORECAST_COLUMNS, rows), *warnings])
 
 

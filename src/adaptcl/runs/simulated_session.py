@@ -11,7 +11,12 @@ import torch
 from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
-from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import (
+    describe_clock,
+    ends_at_once,
+    lopsided,
+    whole_updates,
+)
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
@@ -40,7 +45,11 @@ def clock_of(config: Config, units: UnitMap, samples: Sequence[int], source: str
     job, epochs = config.job, config.recipe.epochs
     environment = Environment(config.environment, units, job.workers, epochs, job.seed, samples)
     updates = whole_updates(environment, units, config.codecs)
-    warnings = (environment.ignores_samples(), lopsided(updates))
+    warnings = (
+        environment.ignores_samples(),
+        lopsided(updates),
+        ends_at_once(job.max_virtual_time, updates),
+    )
     return Clock(
         environment,
         describe_clock(environment, updates, source),
