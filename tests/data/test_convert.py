@@ -77,6 +77,7 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         {"x": INPUTS.numpy(), "y": LABELS.tolist()},
         Listed(*({"x": x, "label": y, "idx": 7} for x, y in zip(INPUTS, LABELS, strict=True))),
         (pandas.DataFrame(INPUTS.double().numpy()), pandas.Series(LABELS.numpy())),
+        (FRAME[["a", "b", "c"]], FRAME[["target"]]),
         FRAME,
         (Stored(INPUTS.numpy()), LABELS),
     ):
@@ -84,6 +85,11 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         inputs, labels = samples.batch(torch.arange(4))
         assert torch.equal(inputs, INPUTS)
         assert torch.equal(labels, LABELS)
+
+
+def test_targets_of_several_numbers_may_be_a_frame() -> None:
+    targets = as_samples((FRAME[["a"]], FRAME[["b", "c"]]), "floats").batch(torch.arange(4))[1]
+    assert torch.equal(targets, INPUTS[:, 1:])
 
 
 def test_an_array_on_disk_is_read_in_any_order() -> None:

@@ -139,12 +139,12 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
         return source, source
     if not isinstance(source, tuple | list) or len(source) != 2:
         return None
-    inputs, targets = source
+    inputs, targets = source[0], _as_series(source[1])
     if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
         return inputs, targets
     scalars = int | float | str | np.generic
     are_scalars = is_listed(targets) and targets and all(isinstance(t, scalars) for t in targets)
-    if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars):
+    if not (is_array(targets) or is_frame(targets) or isinstance(targets, Mapping) or are_scalars):
         return None
     if is_array(inputs) or is_frame(inputs) or isinstance(inputs, Mapping):
         return inputs, targets
@@ -157,6 +157,12 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     if is_listed(inputs) and len(inputs) == count and all(map(is_readable, inputs)):
         return column(inputs), targets
     return None
+
+
+def _as_series(targets: Any) -> Any:
+    """The only column of a frame of targets; anything else as it is."""
+    is_alone = is_frame(targets) and len(targets.columns) == 1
+    return targets[targets.columns[0]] if is_alone else targets
 
 
 def _columns(frame: Any) -> tuple[Any, Any]:
