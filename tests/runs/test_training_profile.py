@@ -100,7 +100,7 @@ class Disturbed:
         self.now += next(self._seconds)
 
     def trials(self) -> list[training_profile._Trials]:
-        tasks = [Task(0, 1, {}, {}, Recipe())] * 2
+        tasks = [Task(0, 1, {}, torch.ones(1), Recipe())] * 2
         return training_profile._trials(self, tasks, 1, lambda: self.now)  # type: ignore[arg-type]
 
 
