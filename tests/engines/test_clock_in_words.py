@@ -87,6 +87,7 @@ def test_a_time_limit_that_the_first_round_may_use_up_is_warned_of() -> None:
         "worker 2.5 min, so the run may end with its first round. A number alone is seconds; "
         "write 30min for minutes."
     )
+    assert str(ends_at_once(0.5, updates)).endswith("so the run may end with its first round.")
 
 
 def test_no_preset_is_warned_of() -> None:

@@ -75,10 +75,10 @@ def ends_at_once(limit: float, updates: Sequence[Timing]) -> str | None:
     slowest = max(each.update_time for each in updates)
     if not 0 < limit < slowest:
         return None
+    hint = f" A number alone is seconds; write {limit:g}min for minutes." if limit >= 1 else ""
     return (
         f"max_virtual_time (--until) is {duration(limit)}, but an update of the whole model takes "
-        f"the slowest worker {duration(slowest)}, so the run may end with its first round. A "
-        f"number alone is seconds; write {limit:g}min for minutes."
+        f"the slowest worker {duration(slowest)}, so the run may end with its first round.{hint}"
     )
 
 
