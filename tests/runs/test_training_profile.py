@@ -99,15 +99,23 @@ class Disturbed:
     def carry_out(self, *_: Any) -> None:
         self.now += next(self._seconds)
 
-    def trials(self) -> list[training_profile._Trials]:
+    def trials(self, *, is_captured: bool = False) -> list[training_profile._Trials]:
         tasks = [Task(0, 1, {}, torch.ones(1), Recipe())] * 2
-        return training_profile._trials(self, tasks, 1, lambda: self.now)  # type: ignore[arg-type]
+        given: Any = (self, tasks, 1, lambda: self.now)
+        return training_profile._trials(*given, is_captured=is_captured)
 
 
 def test_trials_that_other_programs_disturb_do_not_count() -> None:
     for found in Disturbed(0.1, 0.5, 0.7, 0.1, 0.1, 0.4, 0.1).trials():
         assert found.best == pytest.approx(0.1)
         assert found.spread == pytest.approx(1.0)
+
+
+def test_a_first_step_that_is_captured_does_not_count() -> None:
+    slow_at_first = (9.0, 9.0, *[0.1] * 30)
+    assert [each.best for each in Disturbed(*slow_at_first).trials()] == [9.0, 9.0]
+    captured = Disturbed(*slow_at_first).trials(is_captured=True)
+    assert [each.best for each in captured] == pytest.approx([0.1, 0.1])
 
 
 def test_trials_that_never_agree_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,7 +134,8 @@ def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Me
     smaller = prune(units, everything, importance, _CUT, width_multiple=_WIDTH_MULTIPLE)
     tasks = [Task(0, 1, cut(state, units, kept), kept, recipe) for kept in (everything, smaller)]
     mini_batches = tasks[0].mini_batch_count(len(part))
-    walls = _trials(worker, tasks, mini_batches, time.perf_counter)
+    on_gpu = workload.device.type == "cuda"
+    walls = _trials(worker, tasks, mini_batches, time.perf_counter, is_captured=on_gpu)
     cores, step = walls, walls[0].best / mini_batches
     if workload.device.type == "cpu" and step * torch.get_num_threads() < _LONGEST:
         with _one_core():
@@ -173,12 +174,18 @@ class _Trials:
 
 
 def _trials(
-    worker: Worker, tasks: Sequence[Task], mini_batches: int, clock: Callable[[], float]
+    worker: Worker,
+    tasks: Sequence[Task],
+    mini_batches: int,
+    clock: Callable[[], float],
+    *,
+    is_captured: bool = False,
 ) -> list[_Trials]:
     """How long each task takes, of so many mini-batches; of a long one only a part is tried.
 
     The tasks take turns, so that what else the machine does meets all alike. Trials are short and
-    go on until the quickest agree: those were disturbed least.
+    go on until the quickest agree: those were disturbed least. `is_captured` says that the first
+    step does not count, as on a GPU, which captures it.
     """
     memory = WorkerMemory(lasso_lambda=_LASSO if tasks[0].recipe.strength > 0 else 0.0)
 
@@ -188,7 +195,9 @@ def _trials(
         worker.carry_out(replace(task, recipe=part), memory)
         return (clock() - began) / count
 
-    steps = [trial(task, 1) for task in tasks]  # fills caches and, on a GPU, captures the step
+    for task in tasks if is_captured else ():
+        trial(task, 1)
+    steps = [trial(task, 1) for task in tasks]  # also fills caches
     if max(steps) >= _LONG:
         return [_Trials((step * mini_batches,)) for step in steps]
     step = min(trial(tasks[0], 1) for _ in range(_TRIALS)) if steps[0] < _ENOUGH else steps[0]
