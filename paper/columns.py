@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from adaptcl.engines.bandwidths import MIB
+from adaptcl.quantities import ABSENT
 from adaptcl.records import TESTS
 from adaptcl.report.learning_curve import LearningCurve, TestResult, curve_through
-from adaptcl.report.wording import ABSENT
 from paper.result import RunResult
 
 

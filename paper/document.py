@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from adaptcl.quantities import ABSENT
 from adaptcl.report.table import ReportTable
-from adaptcl.report.wording import ABSENT, number_of
+from adaptcl.report.wording import number_of
 from adaptcl.storage import written_whole
 from paper.columns import COLUMNS
 from paper.experiment import Experiment, ExperimentRow, Part

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adaptcl.custom import call_custom, check_signature, custom_class, custom_function
+from adaptcl import data, models
+from adaptcl.custom import (
+    call_custom,
+    check_signature,
+    custom_class,
+    custom_function,
+    hint_at_name,
+)
 from adaptcl.errors import DataError, SettingError
 
 
@@ -75,3 +83,37 @@ def test_what_a_class_lacks_is_named_once() -> None:
     with pytest.raises(SettingError) as refused:
         custom_class(f"{__name__}:Empty", "a strategy", (), Like, Like)
     assert str(refused.value) == f"{__name__}:Empty cannot be a strategy: it has no summary."
+
+
+def test_a_module_without_a_function_is_answered_with_those_that_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(
+        "raise RuntimeError('not to be run')\n"
+        "def _hidden(shape, classes): ...\n"
+        "def load(data_dir): ...\n"
+        "def build(shape, classes, width=8): ...\n"
+        "def train(shape, classes, *, epochs): ...\n"
+        "class Net:\n    def __init__(self, *given): ...\n"
+    )
+    for name in ("mine", "mine.py", "./mine.py"):
+        sentence = "; did you mean 'mine:build' or 'mine:Net'?"
+        assert hint_at_name(name, ("shape", "classes")) == sentence
+    assert hint_at_name("mine.build", ("shape", "classes")) == "; did you mean 'mine:build'?"
+    none = "; nothing in mine.py can be called with (a, b, c, d)."
+    Path("mine.py").write_text("def load(data_dir): ...\n")
+    assert hint_at_name("mine", ("a", "b", "c", "d")) == none
+    assert hint_at_name("other", ("a",)) == ""
+
+
+def test_a_model_and_data_named_by_their_file_are_answered_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text("def load(data_dir): ...\ndef build(shape, classes): ...\n")
+    with pytest.raises(SettingError, match=r"no model 'mine'.* did you mean 'mine:build'\?$"):
+        models.find("mine")
+    for name in ("mine", "mine.py"):
+        with pytest.raises(SettingError, match=r"did you mean 'mine:load'\?$"):
+            data.load(name, None)

@@ -16,7 +16,7 @@ import adaptcl
 PACKAGE = Path(adaptcl.__file__).parent
 
 TIERS = (
-    "errors interrupts seeds settings storage",
+    "errors interrupts quantities seeds settings storage",
     "units",
     "models data custom",
     "pruning codecs training",

@@ -109,6 +109,8 @@ def test_a_value_of_the_right_type_and_range_is_taken(name: str, value: Any, tak
          "below 1."),
         ("dishes", ["cake", "bred"], "dishes is ['cake', 'bred'], but it must be a list, each "
          "entry one of cake, bread; did you mean 'bread'?"),
+        ("dishes", ("bred",), "dishes is ['bred'], but it must be a list, each entry one of cake, "
+         "bread; did you mean 'bread'?"),
         ("limit", 0, "limit is 0, but it must be a whole number or none, at least 1."),
         ("rest", "soon", "rest is 'soon', but it must be a number of seconds, at least 0, or a "
          "time such as 300s, 90min or 2h."),

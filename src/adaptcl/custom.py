@@ -6,6 +6,7 @@ raised inside it is shown in full, with a note that says whose code it is.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import inspect
@@ -151,15 +152,58 @@ def _import(name: str, role: str) -> Any:
     return getattr(module, attribute)
 
 
-def hint_at_name(name: str) -> str:
-    """The end of a sentence about `mine.py:build` or `mine.build`, where there is such a file."""
+def hint_at_name(name: str, takes: Sequence[str] = ()) -> str:
+    """The end of a sentence about `mine.py:build`, `mine.build` or `mine`, if there is such a file.
+
+    Of a file alone it names what can be called with the arguments that `takes` names.
+    """
+    if takes and (file := _module_file(name.removesuffix(".py"))):
+        module = _module_name(file)
+        fitting = [repr(f"{module}:{each}") for each in _callables(file, len(takes))]
+        if fitting:
+            return f"; did you mean {' or '.join(fitting)}?"
+        return f"; nothing in {file} can be called with ({', '.join(takes)})."
     found = re.fullmatch(r"([\w./]+?)(\.py)?[.:](\w+)", name)
-    if not found:
-        return ""
-    module = found[1].removeprefix("./").replace("/", ".")
-    if not Path(module.replace(".", "/") + ".py").is_file():
-        return ""
-    return f"; did you mean '{module}:{found[3]}'?"
+    file = _module_file(found[1]) if found else None
+    return f"; did you mean '{_module_name(file)}:{found[3]}'?" if found and file else ""
+
+
+def _module_file(name: str) -> Path | None:
+    """The file below this folder of a module named `package.module` or `package/module`."""
+    file = Path(name.removeprefix("./").replace(".", "/") + ".py")
+    return file if name and file.is_file() else None
+
+
+def _module_name(file: Path) -> str:
+    return ".".join(file.with_suffix("").parts)
+
+
+def _callables(file: Path, count: int) -> list[str]:
+    """The functions and classes of a file that take so many arguments; nothing in it is run."""
+    try:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and _takes(node, count)
+    ]
+
+
+def _takes(node: ast.FunctionDef | ast.ClassDef, count: int) -> bool:
+    if isinstance(node, ast.ClassDef):
+        methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+        made_by = next((each for each in methods if each.name == "__init__"), None)
+        return made_by is not None and _takes(made_by, count + 1)  # and self
+    given = node.args
+    most = len(given.posonlyargs) + len(given.args)
+    needs_names = None in given.kw_defaults
+    return most - len(given.defaults) <= count <= (count if given.vararg else most) and (
+        not needs_names
+    )
 
 
 def _near_module(name: str) -> str:

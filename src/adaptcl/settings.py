@@ -212,7 +212,8 @@ class Setting:
         if known and isinstance(value, list | tuple):
             wrong = next((each for each in value if each not in known), value)
         hint = hint_at_value(wrong, known) if known else "."
-        return SettingError(f"{self.name} is {value!r}, but it must be {self.words}{hint}")
+        shown = list(value) if isinstance(value, tuple) else value  # as in a file
+        return SettingError(f"{self.name} is {shown!r}, but it must be {self.words}{hint}")
 
     def checked(self, value: Any) -> Any:
         """Convert a value to the type of the setting, or raise a `SettingError`."""

@@ -51,7 +51,7 @@ def result() -> adaptcl.Result:
 
 def test_a_result_shows_a_short_time_too(result: adaptcl.Result) -> None:
     shown = repr(replace(result, summary=replace(result.summary, virtual_time_s=0.0123)))
-    assert shown.endswith("after 2 rounds and 0.012 virtual seconds>")
+    assert shown.endswith("after 2 rounds and 0.012 s of virtual time>")
 
 
 def test_a_sweep_has_a_result_and_a_folder_for_each_run_and_figures_of_all(

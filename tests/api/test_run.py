@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import tomllib
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,23 @@ def test_a_warning_points_at_the_line_that_called() -> None:
     assert str(warned[0].message) == (
         "mixing has no effect with strategy heterofl; it is for fedasync-s."
     )
+
+
+def test_a_setting_that_one_of_several_runs_uses_is_not_warned_of() -> None:
+    both: dict[str, Any] = {
+        "strategy": ["fedavg", "adaptcl"],
+        "workers": 2,
+        "rounds": 2,
+        "strength": 0.0,
+    }
+    both |= {"train_time": 1.0, "adaptcl": {"max_importance_lost": 1.0}}
+    with warnings.catch_warnings(record=True) as warned:
+        adaptcl.sweep(perceptron(), TRAIN, TEST, **both)
+        adaptcl.forecast(perceptron(), TRAIN, TEST, **both)
+    assert not [each for each in warned if "no effect" in str(each.message)]
+    with pytest.warns(adaptcl.AdaptCLWarning, match="no effect") as told:
+        adaptcl.sweep(perceptron(), TRAIN, TEST, **both, mixing=1.0)
+    assert len([each for each in told if "mixing has no effect" in str(each.message)]) == 1
 
 
 def test_a_setting_in_a_section_is_for_one_strategy_whichever_is_run() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import tomllib
@@ -129,6 +130,19 @@ def test_of_many_interrupted_runs_the_folder_above_is_named_if_it_holds_no_other
     assert said(folders) == "adaptcl: stopped; `adaptcl resume mine` goes on.\n"
     assert "resume mine/seed-1/a mine/seed-1/b mine/seed-2/a`" in said(folders[:3])
     assert "/mine/seed-1/a mine/seed-1/b" in said([folders[0].resolve(), *folders[1:3]])
+
+
+@pytest.mark.parametrize("named", ['"fedavg,adaptcl"', '["fedavg", "adaptcl"]', '["fedavg"]'])
+def test_strategies_in_a_file_mean_the_same_as_those_of_the_flag(
+    command: Command, named: str
+) -> None:
+    job = 'model = "small"\ndata = "digits"\nworkers = 2\nrounds = 2\ntrain_time = 1.0\n'
+    Path("my.toml").write_text(f"{job}strategy = {named}\n")
+    Path("none.toml").write_text(job)
+    flag = ",".join(re.findall(r"[a-z]+", named))
+    told = command("forecast", "my.toml")
+    assert told[0] == 0
+    assert told == command("forecast", "none.toml", "--strategy", flag)
 
 
 @pytest.mark.parametrize("name", ["mine.py:build", "mine.build", "./mine.py:build"])

@@ -100,6 +100,7 @@ def test_every_preset_and_its_complete_settings_fit_the_schema(
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
     check = Draft202012Validator(schema)
+    check.validate({"strategy": ["fedavg", "adaptcl"], "seed": [1, 2], "sigma": [2, 4]})
     for name in presets():
         settings = tomllib.loads(configure(preset(name)).to_toml())
         assert list(check.iter_errors(settings)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,31 @@ def test_a_file_that_cannot_be_understood_is_refused_in_one_sentence(
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"my\.toml does not exist\.$"):
         read_toml(tmp_path / "my.toml")
-    with pytest.raises(SettingError, match=r"cannot be read: Is a directory\.$"):
-        read_toml(tmp_path)
+
+
+def test_a_folder_in_place_of_a_file_is_answered_with_what_to_type(tmp_path: Path) -> None:
+    run = tmp_path / "several" / "run"
+    run.mkdir(parents=True)
+    with pytest.raises(SettingError, match=r"run is a folder, not a settings file\.$"):
+        read_toml(run)
+    (run / "config.toml").touch()
+    with pytest.raises(SettingError, match=r"run/config\.toml has .* `adaptcl resume .*/run` goes"):
+        read_toml(run)
+    with pytest.raises(SettingError, match=r"a run in it are in .*several/run/config\.toml\.$"):
+        read_toml(run.parent)
+
+
+@pytest.mark.parametrize(
+    ("word", "end"),
+    [
+        ("vgg16", "did you mean --model vgg16?"),
+        ("adaptcl", "did you mean --strategy adaptcl?"),
+        ("mine:build", "--model mine:build or --data mine:build."),
+    ],
+)
+def test_a_name_without_its_flag_is_answered_with_the_flag(word: str, end: str) -> None:
+    with pytest.raises(SettingError, match=f"file {word} does not exist; .*{re.escape(end)}$"):
+        read_toml(Path(word))
 
 
 def test_a_table_is_no_setting(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         {"x": INPUTS.numpy(), "y": LABELS.tolist()},
         Listed(*({"x": x, "label": y, "idx": 7} for x, y in zip(INPUTS, LABELS, strict=True))),
         (pandas.DataFrame(INPUTS.double().numpy()), pandas.Series(LABELS.numpy())),
+        (FRAME[["a", "b", "c"]], FRAME[["target"]]),
         FRAME,
         (Stored(INPUTS.numpy()), LABELS),
     ):
@@ -84,6 +85,11 @@ def test_pairs_and_map_data_sets_become_the_same_samples() -> None:
         inputs, labels = samples.batch(torch.arange(4))
         assert torch.equal(inputs, INPUTS)
         assert torch.equal(labels, LABELS)
+
+
+def test_targets_of_several_numbers_may_be_a_frame() -> None:
+    targets = as_samples((FRAME[["a"]], FRAME[["b", "c"]]), "floats").batch(torch.arange(4))[1]
+    assert torch.equal(targets, INPUTS[:, 1:])
 
 
 def test_an_array_on_disk_is_read_in_any_order() -> None:
@@ -180,6 +186,11 @@ def test_what_cannot_be_read_as_samples_is_refused() -> None:
         ({"inputs": INPUTS}, "The dictionary has 'inputs', but no 'labels'"),
         (DataLoader(Listed((INPUTS[0], 1))), "A DataLoader makes batches, .* give its data set"),
         (FRAME.rename(columns={"target": "z"}), "the columns a, z, b, c, but none called label"),
+        (
+            (FRAME.set_axis([*"abac"], axis=1), LABELS),
+            "The frame has several columns with the name 'a'; rename or drop all but one",
+        ),
+        (FRAME.set_axis(["label"] * 4, axis=1), "several columns .* 'label'; rename"),
         ((FRAME.assign(b="red"), LABELS), r"column 'b' of the frame holds a str \('red'\), not"),
         ((FRAME.replace({"target": {1: None}}), LABELS), "'target' .* no value in 2 of 4 rows"),
         (3, r"An int \(3\) cannot be read as samples"),

@@ -9,7 +9,12 @@ from adaptcl import models
 from adaptcl.config.config import configure
 from adaptcl.config.files import preset, presets
 from adaptcl.engines.bandwidths import MIB
-from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import (
+    describe_clock,
+    ends_at_once,
+    lopsided,
+    whole_updates,
+)
 from adaptcl.engines.environment import Environment, EnvironmentSettings
 from adaptcl.settings import build
 from adaptcl.training import Timing
@@ -18,12 +23,12 @@ from adaptcl.units import UnitMap, trace
 SHAPES = {"fashion": (1, 28, 28)}
 
 
-def described(units: UnitMap, profile_measured: bool = False, **settings: object) -> str:
+def described(units: UnitMap, source: str = "", **settings: object) -> str:
     chosen = build(EnvironmentSettings, {"profile_epochs": 1.0, **settings})
     environment = Environment(chosen, units, workers=2, epochs=1.0, seed=1)
     size = environment.whole_bytes
     updates = environment.whole_updates(size, size)
-    return describe_clock(environment, updates, profile_measured=profile_measured)
+    return describe_clock(environment, updates, source)
 
 
 def test_the_clock_is_told_in_one_line_with_the_shares_of_an_update(units: UnitMap) -> None:
@@ -31,15 +36,17 @@ def test_the_clock_is_told_in_one_line_with_the_shares_of_an_update(units: UnitM
     # The fastest worker needs ten seconds each way, and σ makes the slowest need 30.
     line = described(units, train_time=20.0, flops_share=0.5, bandwidth_max=size / 10, sigma=2.0)
     assert line == (
-        "training takes 20 s, 50% of it in proportion to the sub-model's FLOPs; links carry "
-        f"{size / 30:.2g} to {size / 10:.2g} MiB/s; an update of the whole model 40 s (send 25%, "
-        "train 50%, receive 25%) to 80 s (send 38%, train 25%, receive 38%)"
+        "training takes 20.0 s, 50% of it in proportion to the sub-model's FLOPs and 0% to the "
+        "worker's samples; links carry "
+        f"{size * MIB / 30:.0f} to {size * MIB / 10:.0f} B/s; an update of the whole model 40.0 s "
+        "(send 25%, train 50%, receive 25%) to 80.0 s (send 38%, train 25%, receive 38%)"
     )
-    line = described(units, True, train_time=0.25, links=("3g",), devices=("laptop", "phone"))
+    links_and_devices = {"links": ("3g",), "devices": ("laptop", "phone")}
+    line = described(units, "by a guess", train_time=0.25, samples_share=1.0, **links_and_devices)
     assert line.startswith(
-        "training takes 0.25 to 0.49 s by a measurement on this machine, 0% of it in proportion to "
-        "the sub-model's FLOPs; links carry 0.72 MiB/s down and 0.15 MiB/s up; an update of the "
-        "whole model 0.2"
+        "training takes 0.250 to 0.490 s by a guess, 0% of it in proportion to the sub-model's "
+        "FLOPs and 100% to the worker's samples; links carry 732.4 KiB/s down and 158.7 KiB/s up; "
+        "an update of the whole model 0.2"
     )
 
 
@@ -69,6 +76,18 @@ def test_a_clock_on_which_links_are_everything_or_nothing_is_warned_of(
     warning = lopsided([Timing(share / 2, 1 - share, share / 2) for share in links])
     assert (warning is None) == (beginning is None)
     assert warning is None or warning.startswith(beginning or "")
+
+
+def test_a_time_limit_that_the_first_round_may_use_up_is_warned_of() -> None:
+    updates = [Timing(1.0, 28.0, 1.0), Timing(50.0, 51.0, 50.0)]
+    assert ends_at_once(0.0, updates) is None
+    assert ends_at_once(151.0, updates) is None
+    assert ends_at_once(30.0, updates) == (
+        "max_virtual_time (--until) is 30.0 s, but an update of the whole model takes the slowest "
+        "worker 2.5 min, so the run may end with its first round. A number alone is seconds; "
+        "write 30min for minutes."
+    )
+    assert str(ends_at_once(0.5, updates)).endswith("so the run may end with its first round.")
 
 
 def test_no_preset_is_warned_of() -> None:

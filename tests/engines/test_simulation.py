@@ -337,7 +337,7 @@ def test_when_nobody_is_left_the_run_ends_with_one_sentence(
     with pytest.raises(AdaptCLError) as ended:
         trained(digits, strategy, trace=trace_file(tmp_path, "30,*,1,1,0\n"))
     assert str(ended.value) == (
-        "At 30 s no worker is left and none will come back; the run cannot go on."
+        "At 30.0 s no worker is left and none will come back; the run cannot go on."
     )
 
 

@@ -100,7 +100,7 @@ def test_progress_names_the_metric(runs: list[Run]) -> None:
     started = RunStarted("fedavg", "net", "data", 4, 10, metric=summary.measure)
     record: RoundRecord = run.rounds[0]
     assert "RMSE 9" in round_line(started, record)
-    assert "RMSE 4 (best 4 in round" in finished_line(summary)
+    assert "RMSE 4.000 (best 4.000 in round" in finished_line(summary)
 
 
 def test_an_unfinished_run_is_known_by_its_settings(make_run: MakeRun) -> None:
@@ -123,14 +123,14 @@ def test_where_workers_test_everything_shows_their_spread(runs: list[Run], tmp_p
     assert summary is not None
     summary = replace(summary, worker_metrics=({"rmse": 2.5}, {}, {"rmse": 7.0}))
     by_workers = replace(run, rounds=tuple(map(tested, run.rounds)), summary=summary)
-    assert "workers 2 to 5" in round_line(
+    assert "workers 2.000 to 5.000" in round_line(
         RunStarted("fedavg", "net", "data", 4, 10, metric=by_workers.measure), by_workers.rounds[0]
     )
-    assert "workers 2.5 to 7" in finished_line(summary)
+    assert "workers 2.500 to 7.000" in finished_line(summary)
     comparison = compare([by_workers, runs[1]])
     table = comparison_table(comparison)
     place = table.headings.index("RMSE by worker")
-    assert [row[place] for row in table.rows] == ["2.2 to 5.2", "–"]
+    assert [row[place] for row in table.rows] == ["2.200 to 5.200", "–"]
     record = comparison_records(comparison)[0]
     assert (record["lowest_worker_rmse"], record["highest_worker_rmse"]) == (2.5, 7.0)
     names = {path.name for path in draw(comparison, tmp_path)}

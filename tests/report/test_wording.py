@@ -4,35 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adaptcl.report.wording import PERCENT, Quantity, duration, number_of, span, volume
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0.0, "0.0 s"),
-        (0.0164, "0.016 s"),
-        (41.23, "41.2 s"),
-        (119.9, "119.9 s"),
-        (120.0, "2.0 min"),
-        (5190.0, "86.5 min"),
-        (7200.0, "2.0 h"),
-        (None, "–"),
-        (float("nan"), "–"),
-    ],
-)
-def test_a_duration_is_written_in_the_largest_unit_it_holds_two_of(
-    seconds: float | None, words: str
-) -> None:
-    assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (59_967_784, "57.2 MiB"), (None, "–")],
-)
-def test_a_volume_counts_in_powers_of_1024(count: int | None, words: str) -> None:
-    assert volume(count) == words
+from adaptcl.quantities import Quantity
+from adaptcl.report.wording import PERCENT, number_of, span
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))

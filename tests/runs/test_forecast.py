@@ -123,11 +123,18 @@ def test_what_cannot_be_known_beforehand_is_refused() -> None:
         forecast(configured(codec=f"{__name__}:Silent"), UNITS, SAMPLES)
 
 
+def test_a_warning_of_several_forecasts_is_said_once() -> None:
+    said = {"fedavg": ("slow links",), "adaptcl": ("slow links", "nobody is pruned")}
+    found = [Forecast(name, (1.0,), (0.5,), (1.0,), 0.0, each) for name, each in said.items()]
+    notes = forecast_table(found).notes
+    assert notes[-2:] == ["fedavg and adaptcl: slow links", "adaptcl: nobody is pruned"]
+
+
 def test_forecasts_are_held_against_fedavg_s_wherever_it_stands() -> None:
     slow = Forecast("fedavg-s", (60.0, 60.0), (0.5, 0.5), (1.0, 1.0), 0.0)
     fast = Forecast("adaptcl", (60.0, 20.0), (0.5, 0.01), (0.25, 1.0), 0.3)
     _, row = forecast_table([slow, fast]).rows
-    assert row[:5] == ("adaptcl", "1.3 min", "2", "1.50×", "37.50 %")
+    assert row[:5] == ("adaptcl", "80.0 s", "2", "1.50×", "37.50 %")
     assert row[5:] == ("30.00 %", "25.00 %", "0.500 → 0.010")
     row, _ = forecast_table([fast, slow]).rows
     assert row[3] == "1.50×"

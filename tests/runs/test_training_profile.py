@@ -16,9 +16,9 @@ from adaptcl.config.job import JobSettings
 from adaptcl.events import RunStarted
 from adaptcl.runs import training_profile
 from adaptcl.runs.files.run_files import read_settings
-from adaptcl.runs.training_profile import Profile
+from adaptcl.runs.training_profile import Measurement
 from adaptcl.runs.workload import workload_from_python
-from adaptcl.training import Recipe
+from adaptcl.training import Recipe, Task
 from tests.fixed_profile import really_measured
 from tests.runs.small_runs import CutOffError, assert_same, clouds, cut_off_after, small_run
 
@@ -31,10 +31,10 @@ def stopwatch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every measurement of this test gives another time; their number is the list's length."""
     taken: list[int] = []
 
-    def measure(workload: Any, recipe: Recipe, *_: Any) -> Profile:
+    def measure(workload: Any, recipe: Recipe, *_: Any) -> Measurement:
         taken.append(len(taken) + 1)
         times = {"train_time": float(len(taken)), "profile_epochs": recipe.epochs}
-        return {**times, "flops_share": 0.5, "samples_share": 1.0}
+        return Measurement({**times, "flops_share": 0.5, "samples_share": 1.0})
 
     monkeypatch.setattr(training_profile, "measure", measure)
     monkeypatch.setattr(training_profile, "_MEASURED", {})
@@ -49,7 +49,7 @@ def fresh_program(monkeypatch: pytest.MonkeyPatch) -> None:
 # The measurement ---------------------------------------------------------------------------------
 
 
-def measured(width: int) -> Profile:
+def measured(width: int) -> Measurement:
     model = nn.Sequential(
         nn.Linear(6, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, width), nn.ReLU(),
         nn.Linear(width, 4),
@@ -59,10 +59,10 @@ def measured(width: int) -> Profile:
     job = JobSettings(workers=4)
     workload = workload_from_python(model, clouds(240), clouds(20, 1), job)
     state = torch.get_rng_state()
-    profile = really_measured(workload, Recipe(epochs=0.5, batch_size=16), 1, "tf32")
+    found = really_measured(workload, Recipe(epochs=0.5, batch_size=16), 1, "tf32")
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(before[k], v) for k, v in workload.model.state_dict().items())
-    return profile
+    return found
 
 
 @pytest.mark.slow
@@ -70,7 +70,7 @@ def test_a_large_model_takes_longer_and_its_time_shrinks_with_its_flops(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(training_profile, "_ENOUGH", 0.05)
-    small, large = measured(8), measured(2048)
+    small, large = measured(8).profile, measured(2048).profile
     assert 0 < 2 * small["train_time"] < large["train_time"]
     assert large["flops_share"] >= 0.5
     for each in (small, large):
@@ -89,6 +89,46 @@ def test_a_model_that_does_not_classify_is_measured_too(monkeypatch: pytest.Monk
     assert result.rounds[0].workers[0].train_s > 0
 
 
+class Disturbed:
+    """A worker whose trainings take the given times, one after another."""
+
+    def __init__(self, *seconds: float) -> None:
+        self.now = 0.0
+        self._seconds = itertools.cycle(seconds)
+
+    def carry_out(self, *_: Any) -> None:
+        self.now += next(self._seconds)
+
+    def trials(self, *, is_captured: bool = False) -> list[training_profile._Trials]:
+        tasks = [Task(0, 1, {}, torch.ones(1), Recipe())] * 2
+        given: Any = (self, tasks, 1, lambda: self.now)
+        return training_profile._trials(*given, is_captured=is_captured)
+
+
+def test_trials_that_other_programs_disturb_do_not_count() -> None:
+    for found in Disturbed(0.1, 0.5, 0.7, 0.1, 0.1, 0.4, 0.1).trials():
+        assert found.best == pytest.approx(0.1)
+        assert found.spread == pytest.approx(1.0)
+
+
+def test_a_first_step_that_is_captured_does_not_count() -> None:
+    slow_at_first = (9.0, 9.0, *[0.1] * 30)
+    assert [each.best for each in Disturbed(*slow_at_first).trials()] == [9.0, 9.0]
+    captured = Disturbed(*slow_at_first).trials(is_captured=True)
+    assert [each.best for each in captured] == pytest.approx([0.1, 0.1])
+
+
+def test_trials_that_never_agree_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training_profile, "_PATIENCE", 0.0)
+    (found, _) = Disturbed(*(0.1 * 2**n for n in range(20))).trials()
+    assert found.spread > 2
+    assert Measurement({}, 1.2).in_words() == "by a measurement on this machine"
+    assert Measurement({}, 2.31).in_words() == (
+        "by an uncertain measurement on this machine (trials differ by a factor of 2.3; is it "
+        "busy?)"
+    )
+
+
 # When it is made, and what becomes of it ---------------------------------------------------------
 
 
@@ -102,7 +142,7 @@ def test_a_model_from_python_has_a_measured_clock_and_the_run_says_so(
     kept = read_settings(tmp_path / "run")
     assert (kept["train_time"], kept["flops_share"], kept["samples_share"]) == (1.0, 0.5, 1.0)
     (started,) = (each for each in heard if isinstance(each, RunStarted))
-    assert "training takes 1 s by a measurement on this machine" in started.clock
+    assert "training takes 1.00 s by a measurement on this machine" in started.clock
 
 
 @pytest.mark.parametrize(
@@ -152,7 +192,7 @@ def test_a_settings_file_of_a_run_makes_the_same_run_again(
     status, output, _ = command("run", *words, *several)
     assert status == 0
     assert stopwatch == [1]
-    assert output.count("clock: training takes 1 s by a measurement on this machine") == 1
+    assert output.count("clock: training takes 1.00 s by a measurement on this machine") == 1
     fresh_program(monkeypatch)
     assert command("run", "first/adaptcl/config.toml", "--out", "again")[0] == 0
     assert stopwatch == [1]
@@ -166,6 +206,6 @@ def test_a_forecast_of_another_model_is_made_with_its_measured_time(
     status, output, errors = command("forecast", *words, "--strategy", "fedavg-s,adaptcl")
     assert (status, errors) == (0, "")
     assert stopwatch == [1]
-    assert output.startswith("clock: training takes 1 s by a measurement on this machine")
-    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20 s, 80% of")
+    assert output.startswith("clock: training takes 1.00 s by a measurement on this machine")
+    assert command("forecast", "--rounds", "2")[1].startswith("clock: training takes 20.0 s, 80%")
     assert stopwatch == [1]

@@ -138,13 +138,18 @@ def _run(
     loss: Callable[..., Any] | str | None = None,
     metrics: Mapping[str, Any] | None = None,
     collate: Collate | None = None,
+    beside: Sequence[Config] | None = (),
     **settings: Any,
 ) -> Result:
-    """A run that is shown in its folder unless `pictures` is None."""
+    """A run that is shown in its folder unless `pictures` is None.
+
+    It warns of settings without effect in it and those `beside` it; None if that is done."""
     path = None if out is None else Path(out)
     _refuse_without_folder(out, track, resume=resume)
     trackers = tracking(track)
     config, workload = prepare(model, train, test, preset, settings, loss, metrics, collate)
+    if beside is not None:
+        _warn_of_ineffective(settings, [config, *beside])
     with with_progress(progress, listeners) as listening:
         all_listeners = [_as_warning, *listening]
         if path is None:
@@ -196,12 +201,16 @@ def prepare(
     config = _with_tests(config, test)
     objective = with_main(objective, config.job.main_metric, config.job.better)
     config = _noting(config, code, objective, is_custom=loss is not None or metrics is not None)
-    for sentence in explain_ineffective(named, [config]):
-        warn_user(sentence)
     trained = _copied(model)
     workload = workload_from_python(trained, train, test, config.job, objective, collate)
     optimizer, schedule = code.get("optimizer"), code.get("schedule")
     return config, replace(workload, custom_optimizer=optimizer, schedule=schedule)
+
+
+def _warn_of_ineffective(given: Mapping[str, Any], configs: Sequence[Config]) -> None:
+    """Warn of settings that were given and change none of these runs."""
+    for sentence in explain_ineffective([k for k in given if not _is_code(k, given[k])], configs):
+        warn_user(sentence)
 
 
 def _copied(model: nn.Module) -> nn.Module:
@@ -308,12 +317,12 @@ def forecast(
     """
     named = settings.get("strategy")
     strategies = named if isinstance(named, list | tuple) else [named]
-    found = []
+    prepared = []
     for strategy in strategies:
         chosen = {**settings, "strategy": strategy} if strategy is not None else settings
-        config, workload = prepare(model, train, test, preset, chosen, loss, metrics, collate)
-        found.append(forecast_workload(config, workload))
-    return Forecasts(found)
+        prepared.append(prepare(model, train, test, preset, chosen, loss, metrics, collate))
+    _warn_of_ineffective(settings, [config for config, _ in prepared])
+    return Forecasts([forecast_workload(*each) for each in prepared])
 
 
 def describe(model: nn.Module, example: Any, fixed: Sequence[str] = ()) -> Description:
@@ -356,13 +365,15 @@ def sweep(
     values = {"model": FROM_PYTHON, "data": FROM_PYTHON}
     results, failed = list[Result](), list[FailedRun]()
     with with_progress(progress, listeners) as all_listeners:
-        for point in expand_grid(over_preset(preset, values, named)):
+        points = expand_grid(over_preset(preset, values, named))
+        for place, point in enumerate(points):
             job = point.config.job
             chosen = {name: point.values[name] for name in named if name in point.values}
             chosen |= {"strategy": job.strategy, "seed": job.seed, **code}
             folder = None if out is None else Path(out) / point.name
             options: dict[str, Any] = {"out": folder, "resume": resume, "track": track, **chosen}
             options |= {"preset": preset, "pictures": None, "progress": False}
+            options["beside"] = None if place else [each.config for each in points]
             with noting_failure(job.strategy, job.seed, folder, failed) as count_rounds:
                 options["listeners"] = [*all_listeners, count_rounds]
                 results.append(_run(model, train, test, **options))

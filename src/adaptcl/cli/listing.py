@@ -119,8 +119,8 @@ def download_data(options: argparse.Namespace) -> None:
 
 def pack_data(options: argparse.Namespace) -> None:
     from adaptcl import data
+    from adaptcl.quantities import volume
     from adaptcl.report.progress import bar
-    from adaptcl.report.wording import volume
 
     file = Path(options.file)
     with bar(f"reading {options.name}") as progress:

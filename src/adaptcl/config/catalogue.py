@@ -93,7 +93,9 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _schema(setting: Setting) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": setting.help, **_of_kind(setting.kind, setting)}
+    one = _of_kind(setting.kind, setting)
+    several = {"type": "array", "items": one, "minItems": 1}  # a run for each
+    found: dict[str, Any] = {"description": setting.help, "anyOf": [one, several]}
     default = setting.default
     if default is not None:
         found["default"] = list(default) if isinstance(default, tuple) else default

@@ -62,12 +62,37 @@ def _read(path: Path) -> tuple[str | None, dict[str, Any]]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
     except FileNotFoundError:
-        raise SettingError(f"The settings file {path} does not exist.") from None
+        hint = _hint_at_flag(str(path))
+        raise SettingError(f"The settings file {path} does not exist{hint}") from None
+    except IsADirectoryError:
+        raise SettingError(f"{path} is a folder, not a settings file{_hint_in(path)}") from None
     except OSError as error:
         raise SettingError(f"The settings file {path} cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingError(f"The settings file {path} is not TOML: {error}.") from None
     return values.pop("preset", None), values
+
+
+def _hint_in(folder: Path) -> str:
+    """The end of a sentence about a folder, most often that of a run, in place of a file."""
+    if (folder / "config.toml").is_file():
+        return (
+            f"; {folder}/config.toml has the settings of this run, and `adaptcl resume {folder}` "
+            "goes on with it."
+        )
+    below = min([*folder.glob("*/config.toml"), *folder.glob("*/*/config.toml")], default=None)
+    return "." if below is None else f"; the settings of a run in it are in {below}."
+
+
+def _hint_at_flag(word: str) -> str:
+    """The end of a sentence about a name that was given without its flag."""
+    flags = dict.fromkeys(read_catalogue().strategies, "--strategy")
+    flags |= dict.fromkeys(read_catalogue().models, "--model")
+    flags |= dict.fromkeys(read_catalogue().data, "--data")
+    flags |= dict.fromkeys(presets(), "--preset")
+    if is_custom(word):
+        return f"; to name a model or data of your own: --model {word} or --data {word}."
+    return f"; did you mean {flags[word]} {word}?" if word in flags else "."
 
 
 def presets() -> list[str]:

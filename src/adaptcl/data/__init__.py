@@ -33,6 +33,7 @@ from adaptcl.data.published import (
 from adaptcl.data.samples import DataSet, Samples, without_test_part
 from adaptcl.errors import DataError, SettingError, describe_type, hint_at_value
 
+_TAKES = ("data_dir",)  # what a function that loads data is called with
 FOLDER = "folder:"  # prefix of the path of images sorted into folders
 
 
@@ -93,12 +94,12 @@ def load(
     if Path(name).is_file():
         raise SettingError(
             f"{name} is a file, but only .npz files are read as they are; read it by a function of "
-            "yours, --data package.module:load."
+            f"yours, --data package.module:load{hint_at_name(name, _TAKES) or '.'}"
         )
     raise SettingError(
         f"There is no data set {name!r}; there are {', '.join(DATASETS)}, folder:PATH, the path "
         "of an .npz file, and package.module:load"
-        f"{hint_at_name(name) or hint_at_value(name, DATASETS)}"
+        f"{hint_at_name(name, _TAKES) or hint_at_value(name, DATASETS)}"
     )
 
 
@@ -110,7 +111,7 @@ def _load_custom(
     It returns a DataSet, or a pair (train, test) of anything that `as_samples` accepts.
     """
     gives = "a DataSet or a pair (train, test)"
-    factory = custom_function(name, "a data set", ("data_dir",), gives)
+    factory = custom_function(name, "a data set", _TAKES, gives)
     try:
         made = call_custom(name, factory, data_dir)
     except FileNotFoundError as error:

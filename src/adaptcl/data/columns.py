@@ -7,6 +7,7 @@ its attributes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
@@ -116,8 +117,19 @@ def _stacked(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack(list(tensors))
 
 
+def refuse_repeated_columns(frame: Any) -> None:
+    """An error if two columns have one name: they could not be told apart."""
+    counts = Counter(map(str, frame.columns))
+    if repeated := [repr(name) for name, count in counts.items() if count > 1]:
+        raise DataError(
+            f"The frame has several columns with the name {listed(repeated)}; rename or drop all "
+            "but one."
+        )
+
+
 def _table(frame: Any) -> NDArray[np.float32]:
     """The numbers of a frame [rows, columns]."""
+    refuse_repeated_columns(frame)
     columns = []
     for name in frame.columns:
         values = frame[name].to_numpy()

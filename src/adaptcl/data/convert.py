@@ -31,6 +31,7 @@ from adaptcl.data.columns import (
     is_structure,
     labels_of,
     ready,
+    refuse_repeated_columns,
     structure,
     typed_targets,
 )
@@ -138,12 +139,12 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
         return source, source
     if not isinstance(source, tuple | list) or len(source) != 2:
         return None
-    inputs, targets = source
+    inputs, targets = source[0], _as_series(source[1])
     if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
         return inputs, targets
     scalars = int | float | str | np.generic
     are_scalars = is_listed(targets) and targets and all(isinstance(t, scalars) for t in targets)
-    if not (is_array(targets) or isinstance(targets, Mapping) or are_scalars):
+    if not (is_array(targets) or is_frame(targets) or isinstance(targets, Mapping) or are_scalars):
         return None
     if is_array(inputs) or is_frame(inputs) or isinstance(inputs, Mapping):
         return inputs, targets
@@ -158,7 +159,14 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     return None
 
 
+def _as_series(targets: Any) -> Any:
+    """The only column of a frame of targets; anything else as it is."""
+    is_alone = is_frame(targets) and len(targets.columns) == 1
+    return targets[targets.columns[0]] if is_alone else targets
+
+
 def _columns(frame: Any) -> tuple[Any, Any]:
+    refuse_repeated_columns(frame)
     names = [str(each) for each in frame.columns]
     name = next((each for each in _TARGET_NAMES if each in names), None)
     if name is None:

@@ -43,6 +43,7 @@ from adaptcl.data.samples import (
     memory,
 )
 from adaptcl.errors import DataError, SettingError
+from adaptcl.quantities import volume
 from adaptcl.storage import written_whole
 
 OnProgress: TypeAlias = Callable[[int, int | None], None]
@@ -120,9 +121,8 @@ def decode_all(
         needed = CHUNK * math.prod(shape)
         if needed > memory() // 2:
             raise DataError(
-                f"{CHUNK:,} images of the shape {list(shape)} take {needed / 2**30:.1f} GiB, more "
-                f"than half of this machine's {memory() / 2**30:.1f} GiB of memory; use smaller "
-                "ones."
+                f"{CHUNK:,} images of the shape {list(shape)} take {volume(needed)}, more than "
+                f"half of this machine's {volume(memory())} of memory; use smaller ones."
             )
         return Items(read, torch.arange(count), torch.zeros((1, *shape), dtype=torch.uint8))
     images = torch.empty((count, *shape), dtype=torch.uint8)

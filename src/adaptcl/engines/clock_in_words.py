@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptcl.codecs.codec import Codecs
-from adaptcl.engines.bandwidths import Link
+from adaptcl.engines.bandwidths import MIB, Link
 from adaptcl.engines.environment import Environment
+from adaptcl.quantities import duration, duration_unit, from_to, rate_unit
 from adaptcl.training import Recipe, Task, Timing
 from adaptcl.training.wire import encoded_size
 from adaptcl.units import UnitMap
@@ -25,25 +26,26 @@ def whole_updates(environment: Environment, units: UnitMap, codecs: Codecs) -> l
     return environment.whole_updates(sent, received)
 
 
-def describe_clock(
-    environment: Environment, updates: Sequence[Timing], *, profile_measured: bool = False
-) -> str:
+def describe_clock(environment: Environment, updates: Sequence[Timing], source: str = "") -> str:
     """Say how long training and transfers take.
 
-    `updates` are each worker's with the whole model; `profile_measured` says whether their training
-    times follow from a measurement on this machine.
+    `updates` are each worker's with the whole model; `source` says how their training times are
+    known, if they were not given.
     """
     fastest = min(updates, key=lambda each: each.update_time)
     slowest = max(updates, key=lambda each: each.update_time)
     took = _in_shares(fastest)
     if slowest.update_time > fastest.update_time:
         took += f" to {_in_shares(slowest)}"
-    source = " by a measurement on this machine" if profile_measured else ""
-    trains = _span([each.train for each in updates], "s")
-    shrinks = f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs"
+    trains = from_to(duration_unit, [each.train for each in updates])
+    shrinks = (
+        f"{environment.flops_share:.0%} of it in proportion to the sub-model's FLOPs and "
+        f"{environment.samples_share:.0%} to the worker's samples"
+    )
     links = _links(environment.links)
     return (
-        f"training takes {trains}{source}, {shrinks}; {links}; an update of the whole model {took}"
+        f"training takes {trains}{source and f' {source}'}, {shrinks}; {links}; an update of the "
+        f"whole model {took}"
     )
 
 
@@ -65,24 +67,30 @@ def lopsided(updates: Sequence[Timing]) -> str | None:
     return None
 
 
+def ends_at_once(limit: float, updates: Sequence[Timing]) -> str | None:
+    """A warning if the run's time limit in seconds, 0 for none, may be over in the first round.
+
+    A round may be shorter than the slowest update: some strategies do not wait, or send less.
+    """
+    slowest = max(each.update_time for each in updates)
+    if not 0 < limit < slowest:
+        return None
+    hint = f" A number alone is seconds; write {limit:g}min for minutes." if limit >= 1 else ""
+    return (
+        f"max_virtual_time (--until) is {duration(limit)}, but an update of the whole model takes "
+        f"the slowest worker {duration(slowest)}, so the run may end with its first round.{hint}"
+    )
+
+
 def _in_shares(update: Timing) -> str:
     total = update.update_time
     parts = {"send": update.send, "train": update.train, "receive": update.receive}
     shares = ", ".join(f"{name} {part / total:.0%}" for name, part in parts.items())
-    return f"{_rounded(total)} s ({shares})"
+    return f"{duration(total)} ({shares})"
 
 
 def _links(links: Sequence[Link]) -> str:
-    down, up = [each.down for each in links], [each.up for each in links]
+    down, up = [each.down * MIB for each in links], [each.up * MIB for each in links]
     if down == up:
-        return f"links carry {_span(down, 'MiB/s')}"
-    return f"links carry {_span(down, 'MiB/s')} down and {_span(up, 'MiB/s')} up"
-
-
-def _span(values: Sequence[float], unit: str) -> str:
-    low, high = _rounded(min(values)), _rounded(max(values))
-    return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
-
-
-def _rounded(value: float) -> str:
-    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+        return f"links carry {from_to(rate_unit, down)}"
+    return f"links carry {from_to(rate_unit, down)} down and {from_to(rate_unit, up)} up"

@@ -68,7 +68,8 @@ class EnvironmentSettings:
     train_time: float = setting(
         0.0,
         "profile: seconds to train the whole model for profile_epochs (t_train); 0 measures it "
-        "once before the run, unless a preset gives it",
+        "once before the run, unless a preset gives it; if given, profile_epochs, flops_share and "
+        "samples_share say the rest",
         at_least=0,
     )
     profile_epochs: float = setting(
@@ -130,6 +131,7 @@ class Environment:
         # σ compares whole rounds, so t_train covers the run's epochs, not the profile's.
         self.train_time = settings.train_time * epochs / settings.profile_epochs
         self.flops_share = settings.flops_share
+        self.samples_share = settings.samples_share
         self.links = _links(settings, self.whole_bytes / MIB, self.train_time, workers)
         self._speeds = _speeds(settings, workers)
         mean = sum(samples) / workers
@@ -143,7 +145,7 @@ class Environment:
     def ignores_samples(self) -> str | None:
         """A warning if workers have very unequal numbers of samples but equal training times."""
         least, most = min(self._relative_samples), max(self._relative_samples)
-        if self._settings.samples_share or most <= _UNEQUAL * least:
+        if self.samples_share or most <= _UNEQUAL * least:
             return None
         return (
             f"One worker has {most / least:.1f} times the samples of another, yet training takes "
@@ -201,7 +203,7 @@ class Environment:
         return seconds * self._samples_factor(task.worker)
 
     def _samples_factor(self, worker: int) -> float:
-        share = self._settings.samples_share
+        share = self.samples_share
         return 1 - share + share * self._relative_samples[worker]
 
     def _relative_flops(self, kept: Kept) -> float:

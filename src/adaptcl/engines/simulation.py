@@ -20,6 +20,7 @@ from adaptcl.engines.environment import Environment
 from adaptcl.engines.thread_executor import ExpectedUpdate, ThreadExecutor, Trained
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost, Transport
 from adaptcl.errors import AdaptCLError, CodecError
+from adaptcl.quantities import duration
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing, Update
 from adaptcl.training.divergence import refuse_diverged
@@ -186,7 +187,7 @@ class SimulatedTransport(Transport):
             yield Expired()
         else:
             raise AdaptCLError(
-                f"At {self._now:.0f} s no worker is left and none will come back; "
+                f"At {duration(self._now)} no worker is left and none will come back; "
                 "the run cannot go on."
             )
 

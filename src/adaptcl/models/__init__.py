@@ -48,6 +48,8 @@ MODELS = {
     )
 }
 
+_TAKES = ("shape", "classes")  # what a factory is called with
+
 
 def find(name: str) -> ModelSpec:
     """The shipped model of that name, or the custom one that `package.module:build` names."""
@@ -57,9 +59,9 @@ def find(name: str) -> ModelSpec:
         raise SettingError(
             f"There is no model {name!r}; choose one of {', '.join(sorted(MODELS))}, "
             "or give your own as package.module:build"
-            f"{hint_at_name(name) or hint_at_value(name, MODELS)}"
+            f"{hint_at_name(name, _TAKES) or hint_at_value(name, MODELS)}"
         )
-    factory = custom_function(name, "a model", ("shape", "classes"), "an nn.Module")
+    factory = custom_function(name, "a model", _TAKES, "an nn.Module")
     if isinstance(factory, nn.Module):
         raise SettingError(
             f"The model {name!r} is an nn.Module already; name a function or class that builds "

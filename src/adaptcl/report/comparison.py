@@ -19,13 +19,13 @@ from pathlib import Path
 from statistics import fmean
 
 from adaptcl.errors import SettingError
+from adaptcl.quantities import duration, short_duration
 from adaptcl.records import end_s
 from adaptcl.report.groups import RunGroup, group_runs
 from adaptcl.report.intervals import interval
 from adaptcl.report.labels import differing_conditions
 from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
 from adaptcl.report.saved_run import Run, by_strategy
-from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.metrics import Measure
 
 BASELINES = ("fedavg", "fedavg-s")

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from adaptcl.quantities import duration
 from adaptcl.records import TESTS, RoundRecord, end_s
-from adaptcl.report.wording import duration
 from adaptcl.training.objectives.metrics import Measure
 
 _ROUNDING = 1e-9

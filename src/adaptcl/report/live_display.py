@@ -31,8 +31,9 @@ from adaptcl.events import (
     WorkerJoined,
     WorkerLost,
 )
+from adaptcl.quantities import ABSENT, duration
 from adaptcl.records import RoundRecord, Summary, WorkerRecord
-from adaptcl.report.wording import ABSENT, HETEROGENEITY, duration, metric_span, number_of, span
+from adaptcl.report.wording import HETEROGENEITY, metric_span, number_of, span
 
 _MOST_ROWS = 20  # more workers than this are not listed one by one
 _SLOWEST_ROWS = 10

@@ -6,12 +6,12 @@ import math
 from collections.abc import Container, Sequence
 
 from adaptcl.config.effects import has_effect
+from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
 from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run
-from adaptcl.report.wording import duration, short_duration
 from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import HIGHER, Measure
 

@@ -27,9 +27,10 @@ from adaptcl.events import (
     WorkerJoined,
     WorkerLost,
 )
+from adaptcl.quantities import duration
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.live_display import LiveDisplay, NotebookDisplay, RunState, in_notebook
-from adaptcl.report.wording import duration, metric_span, number_of, span
+from adaptcl.report.wording import metric_span, number_of, span
 
 _NAMED = 5  # how many workers a line names at most; there may be thousands
 PATIENCE = 1.0  # seconds a step may take before a bar is worth the flicker

@@ -19,25 +19,21 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from adaptcl.errors import enumerated
+from adaptcl.quantities import ABSENT, Quantity, duration, duration_unit, short_duration, volume
 from adaptcl.records import TESTS, first_and_last_heterogeneity
 from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow
 from adaptcl.report.intervals import interval
 from adaptcl.report.notes import ahead, are_paired, notes_on
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
-    ABSENT,
     FACTOR,
     HETEROGENEITY,
     PERCENT,
     ROUNDS,
-    Quantity,
-    duration,
-    duration_unit,
     metric_quantity,
     metric_span,
     number_of,
-    short_duration,
-    volume,
 )
 from adaptcl.runs.forecast import Forecast
 from adaptcl.strategies.dc_asgd import planned_rounds
@@ -223,13 +219,12 @@ def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
     What a round learns is unknown, so `rounds per time` is no speed-up. It compares mean times of a
     round, because a limit of time ends runs after unequal rounds.
     """
-    longest = max(each.virtual_time_s for each in forecasts)
     baselines = [each for name in BASELINES for each in forecasts if each.strategy == name]
     reference = fmean([*baselines, *forecasts][0].round_times_s)
     rows = [
         (
             each.strategy,
-            duration_unit(longest).write(each.virtual_time_s),
+            duration(each.virtual_time_s),
             str(len(each.round_times_s)),
             FACTOR.write(reference / fmean(each.round_times_s)),
             PERCENT.write(1 - fmean(each.retention)),
@@ -241,7 +236,11 @@ def forecast_table(forecasts: Sequence[Forecast]) -> ReportTable:
         )
         for each in forecasts
     ]
-    warnings = [f"{each.strategy}: {warning}" for each in forecasts for warning in each.warnings]
+    warned: dict[str, list[str]] = {}
+    for each in forecasts:
+        for warning in each.warnings:
+            warned.setdefault(warning, []).append(each.strategy)
+    warnings = [f"{enumerated(names)}: {warning}" for warning, names in warned.items()]
     return ReportTable(_FORECAST_COLUMNS, rows, [*_explained(_FORECAST_COLUMNS, rows), *warnings])
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+from adaptcl.quantities import duration
 from adaptcl.records import TESTS
 from adaptcl.report.advice import advice_on
 from adaptcl.report.comparison import Comparison, ComparisonRow
@@ -26,7 +27,7 @@ from adaptcl.report.ranking import (
     written,
 )
 from adaptcl.report.verdict_by_condition import lines_by_condition
-from adaptcl.report.wording import FACTOR, duration
+from adaptcl.report.wording import FACTOR
 
 
 def verdict(comparison: Comparison) -> str:

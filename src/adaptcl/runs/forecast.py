@@ -57,26 +57,23 @@ class Forecast:
 
 def forecast_workload(config: Config, workload: Workload) -> Forecast:
     """Forecast the run of a configuration on a model and data; training is measured if it asks."""
-    measures = config.environment.asks_for_measurement
-    if measures:
+    if config.environment.asks_for_measurement:
         check_model_and_data(workload, config.recipe.batch_size)
-        config = with_measured_profile(config, workload)
+    config, source = with_measured_profile(config, workload)
     samples = [len(part) for part in workload.worker_samples]
-    return forecast(config, workload.units, samples, profile_measured=measures)
+    return forecast(config, workload.units, samples, source)
 
 
-def forecast(
-    config: Config, units: UnitMap, samples: Sequence[int], *, profile_measured: bool = False
-) -> Forecast:
+def forecast(config: Config, units: UnitMap, samples: Sequence[int], source: str = "") -> Forecast:
     """Forecast the run of a configuration, for workers with these numbers of samples.
 
-    `profile_measured` says whether its training profile was measured just now.
+    `source` says how its training times are known; empty if they were given.
 
     Units are pruned in the order of their index: the time of a sub-model depends on how many units
     it keeps, and hardly on which.
     """
     with note_custom_code(config.named_methods):
-        clock = clock_of(config, units, samples, profile_measured=profile_measured)
+        clock = clock_of(config, units, samples, source)
         settings, job = config.strategy, config.job
         if config.pruning:
             settings = dataclasses.replace(settings, pruning="index")

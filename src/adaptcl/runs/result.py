@@ -23,6 +23,7 @@ from adaptcl.data.description import SampleForm
 from adaptcl.data.samples import renumbered, scaling
 from adaptcl.errors import AdaptCLError, DataError, RunFolderError, SettingError, warn_user
 from adaptcl.events import Event, Listener, RoundFinished, RunStarted
+from adaptcl.quantities import duration
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.runs.files.run_files import (
     DIVERGED,
@@ -177,11 +178,10 @@ class FinishedRun:
     def __repr__(self) -> str:
         # One line: all rounds of all workers would fill screens.
         found, measure = self.summary, self.summary.measure
-        seconds = found.virtual_time_s
-        time = f"{seconds:{'.1f' if seconds >= 1 else '.2g'}} virtual seconds"
         return (
             f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
-            f"after {found.rounds} round{'s' * (found.rounds != 1)} and {time}>"
+            f"after {found.rounds} round{'s' * (found.rounds != 1)} and "
+            f"{duration(found.virtual_time_s)} of virtual time>"
         )
 
 

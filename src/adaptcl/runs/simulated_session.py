@@ -11,7 +11,12 @@ import torch
 from adaptcl.config.config import Config
 from adaptcl.custom import note_custom_code
 from adaptcl.data import missing_classes
-from adaptcl.engines.clock_in_words import describe_clock, lopsided, whole_updates
+from adaptcl.engines.clock_in_words import (
+    describe_clock,
+    ends_at_once,
+    lopsided,
+    whole_updates,
+)
 from adaptcl.engines.environment import Environment
 from adaptcl.engines.simulation import LocalWorkers, SimulatedTransport
 from adaptcl.pruning import WorkerOrder, custom_worker_orders
@@ -32,20 +37,22 @@ class Clock:
     warnings: tuple[str, ...]
 
 
-def clock_of(
-    config: Config, units: UnitMap, samples: Sequence[int], *, profile_measured: bool
-) -> Clock:
+def clock_of(config: Config, units: UnitMap, samples: Sequence[int], source: str = "") -> Clock:
     """The clock of a run whose workers have these numbers of samples.
 
-    `profile_measured` says whether its training profile was measured just now.
+    `source` says how its training times are known; empty if they were given.
     """
     job, epochs = config.job, config.recipe.epochs
     environment = Environment(config.environment, units, job.workers, epochs, job.seed, samples)
     updates = whole_updates(environment, units, config.codecs)
-    warnings = (environment.ignores_samples(), lopsided(updates))
+    warnings = (
+        environment.ignores_samples(),
+        lopsided(updates),
+        ends_at_once(job.max_virtual_time, updates),
+    )
     return Clock(
         environment,
-        describe_clock(environment, updates, profile_measured=profile_measured),
+        describe_clock(environment, updates, source),
         tuple(warning for warning in warnings if warning),
     )
 
@@ -60,10 +67,9 @@ def simulated_session(config: Config, workload: Workload) -> Session:
         noise, is_steady = config.environment.jitter, config.environment.is_steady
         strategy = checked_strategy(config, workload, noise, is_steady=is_steady)
         custom_orders = custom_worker_orders(config.pruning)
-        measures = config.environment.asks_for_measurement
-        config = with_measured_profile(config, workload)
+        config, source = with_measured_profile(config, workload)
         samples = [len(part) for part in parts]
-        clock = clock_of(config, workload.units, samples, profile_measured=measures)
+        clock = clock_of(config, workload.units, samples, source)
     missing = missing_classes(parts, workload.test, workload.classes)
     labels = [torch.bincount(part.labels).tolist() for part in parts if part.has_labels]
     return Session(

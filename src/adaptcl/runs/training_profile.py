@@ -7,10 +7,13 @@ like any others, so a run that is resumed or repeated from its settings has the 
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from adaptcl.config.config import Config
 from adaptcl.pruning import ServerView, prune, server_order
@@ -20,12 +23,16 @@ from adaptcl.training import Recipe, Task
 from adaptcl.training.devices import gpu_left_as_found, make_workers
 from adaptcl.training.optimizers import find_optimizer
 from adaptcl.training.worker import Worker, WorkerMemory
-from adaptcl.units import Kept, flops
+from adaptcl.units import flops
 from adaptcl.units.cut import cut
 
-_ENOUGH = 0.2  # seconds of training after which its speed is known well enough
+_ENOUGH = 0.1  # seconds of one trial
 _LONG = 2.0  # seconds of a step from which on it is not repeated
-_TRIALS = 3
+_LONGEST = 5.0  # seconds of a step on one core from which on it is not tried
+_TRIALS = 3  # the quickest ones that must agree
+_AGREEMENT = 1.1  # the factor between these up to which they do
+_PATIENCE = 1.5  # seconds after which no more trials are made
+_DOUBTFUL = 1.3  # the factor between trials from which on the user is told
 _CUT = 0.5  # the pruned rate of the sub-model that shows how far the time shrinks with FLOPs
 _WIDTH_MULTIPLE = 16  # of its layers: other widths are slow on most hardware
 _LASSO = 1e-9
@@ -38,17 +45,37 @@ Profile = Mapping[str, Any]
 """The settings that describe how long training takes, as in `EnvironmentSettings`."""
 _SETTINGS = ("train_time", "profile_epochs", "flops_share", "samples_share")
 
-_MEASURED: dict[Hashable, Profile] = {}  # the measurements of this program
+
+@dataclass(frozen=True)
+class Measurement:
+    """How long training takes on this machine."""
+
+    profile: Profile
+    spread: float = 1.0  # the factor between trials that should have been equal
+
+    def in_words(self) -> str:
+        """How the training time is known, and a doubt if there is one."""
+        if self.spread < _DOUBTFUL:
+            return "by a measurement on this machine"
+        return (
+            "by an uncertain measurement on this machine (trials differ by a factor of "
+            f"{self.spread:.1f}; is it busy?)"
+        )
 
 
-def with_measured_profile(config: Config, workload: Workload) -> Config:
+_MEASURED: dict[Hashable, Measurement] = {}  # the measurements of this program
+
+
+def with_measured_profile(config: Config, workload: Workload) -> tuple[Config, str]:
     """The configuration of a checked run, with its profile on this machine if it asks for one.
+
+    The second is how its training time is known, in words; empty if it was given.
 
     Runs of one program that train alike share a measurement. Two would differ a little, and with
     them the clocks of methods that are to be compared.
     """
     if not config.environment.asks_for_measurement:
-        return config
+        return config, ""
     recipe = config.recipe
     alike = (
         str(workload.model),
@@ -60,7 +87,8 @@ def with_measured_profile(config: Config, workload: Workload) -> Config:
     )
     if alike not in _MEASURED:
         _MEASURED[alike] = measure(workload, recipe, config.job.seed, config.job.precision)
-    return _with(config, _MEASURED[alike])
+    found = _MEASURED[alike]
+    return _with(config, found.profile), found.in_words()
 
 
 def with_profile_of(folder: Path, config: Config) -> Config:
@@ -76,8 +104,14 @@ def _with(config: Config, profile: Profile) -> Config:
 
 
 @gpu_left_as_found()
-def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Profile:
-    """Train the model, and a smaller one cut from it, for a moment on one worker's samples."""
+def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Measurement:
+    """Train the model, and a smaller one cut from it, for a moment on one worker's samples.
+
+    On a CPU the time is the wall time on all cores, or that of one core if it is shorter. Where
+    other programs take cores, the threads of a training wait for each other for several times as
+    long as it takes. What one core needs is hardly changed by them, so the share that shrinks with
+    FLOPs follows from it.
+    """
     units = workload.units
     parts = sorted(workload.worker_samples, key=len)
     part = parts[len(parts) // 2]
@@ -93,61 +127,97 @@ def measure(workload: Workload, recipe: Recipe, seed: int, precision: str) -> Pr
         custom_optimizer=optimizer,
     )
     state = workload.model.state_dict()
-
-    def took(kept: Kept) -> _Duration:
-        task = Task(0, 1, cut(state, units, kept), kept, recipe)
-        return _duration(worker, task, task.mini_batch_count(len(part)))
-
     everything = units.everything()
     order = server_order("index")
     assert order is not None
     importance = order.importance(ServerView(units, state, 0, 0, seed))
     smaller = prune(units, everything, importance, _CUT, width_multiple=_WIDTH_MULTIPLE)
-    whole = took(everything)
+    tasks = [Task(0, 1, cut(state, units, kept), kept, recipe) for kept in (everything, smaller)]
+    mini_batches = tasks[0].mini_batch_count(len(part))
+    on_gpu = workload.device.type == "cuda"
+    walls = _trials(worker, tasks, mini_batches, time.perf_counter, is_captured=on_gpu)
+    cores, step = walls, walls[0].best / mini_batches
+    if workload.device.type == "cpu" and step * torch.get_num_threads() < _LONGEST:
+        with _one_core():
+            cores = _trials(worker, tasks, mini_batches, time.thread_time)
+    whole, small = cores
     work = flops(units, smaller) / (flops(units, everything) or 1)
     share = 0.0
     if 0 < work <= 1 - _SMALLEST_DIFFERENCE:
-        share = (1 - took(smaller).processor / whole.processor) / (1 - work)
+        share = (1 - small.best / whole.best) / (1 - work)
     mean_samples = sum(map(len, parts)) / len(parts)
-    # Wall time, unless other programs make it longer than even one core alone would need.
-    seconds = min(whole.wall, whole.processor) * mean_samples / len(part)
-    return {
+    seconds = min(walls[0].best, whole.best) * mean_samples / len(part)
+    profile = {
         "train_time": float(f"{seconds:.2g}"),
         "profile_epochs": recipe.epochs,
         "flops_share": round(min(1.0, max(0.0, share)), 1),
         "samples_share": 1.0,
     }
+    spreads = [each.spread for each in (*walls, *cores)]
+    return Measurement(profile, max(*spreads, walls[0].best / whole.best))
 
 
 @dataclass(frozen=True)
-class _Duration:
-    """The seconds of a training, best of some trials."""
+class _Trials:
+    """How many seconds a training takes, by each of some trials."""
 
-    wall: float
-    processor: float
-    """The sum over all cores, which other programs hardly change; on a GPU the same as `wall`."""
+    seconds: tuple[float, ...]
 
-    def times(self, factor: float) -> _Duration:
-        return _Duration(self.wall * factor, self.processor * factor)
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+    @property
+    def spread(self) -> float:
+        """The factor between the quickest trials: 1 if they agree."""
+        return sorted(self.seconds)[:_TRIALS][-1] / self.best
 
 
-def _duration(worker: Worker, task: Task, mini_batches: int) -> _Duration:
-    """How long a task of so many mini-batches takes; of a long one only a part is tried."""
-    on_gpu = worker.samples.device.type == "cuda"
-    memory = WorkerMemory(lasso_lambda=_LASSO if task.recipe.strength > 0 else 0.0)
+def _trials(
+    worker: Worker,
+    tasks: Sequence[Task],
+    mini_batches: int,
+    clock: Callable[[], float],
+    *,
+    is_captured: bool = False,
+) -> list[_Trials]:
+    """How long each task takes, of so many mini-batches; of a long one only a part is tried.
 
-    def best_of(trials: int, count: int) -> _Duration:
+    The tasks take turns, so that what else the machine does meets all alike. Trials are short and
+    go on until the quickest agree: those were disturbed least. `is_captured` says that the first
+    step does not count, as on a GPU, which captures it.
+    """
+    memory = WorkerMemory(lasso_lambda=_LASSO if tasks[0].recipe.strength > 0 else 0.0)
+
+    def trial(task: Task, count: int) -> float:
         part = replace(task.recipe, epochs=task.recipe.epochs * count / mini_batches)
-        walls, cores = [], []
-        for _ in range(trials):
-            began = time.perf_counter(), time.process_time()
-            worker.carry_out(replace(task, recipe=part), memory)
-            walls.append(time.perf_counter() - began[0])
-            cores.append(walls[-1] if on_gpu else time.process_time() - began[1])
-        return _Duration(min(walls), min(cores))
+        began = clock()
+        worker.carry_out(replace(task, recipe=part), memory)
+        return (clock() - began) / count
 
-    one = best_of(1, 1)  # the first fills caches and, on a GPU, captures the step
-    if one.wall < _LONG:
-        one = best_of(_TRIALS, 1)
-    count = max(1, min(mini_batches, round(_ENOUGH / one.wall)))
-    return (best_of(_TRIALS, count) if count > 1 else one).times(mini_batches / count)
+    for task in tasks if is_captured else ():
+        trial(task, 1)
+    steps = [trial(task, 1) for task in tasks]  # also fills caches
+    if max(steps) >= _LONG:
+        return [_Trials((step * mini_batches,)) for step in steps]
+    step = min(trial(tasks[0], 1) for _ in range(_TRIALS)) if steps[0] < _ENOUGH else steps[0]
+    count = max(1, min(mini_batches, round(_ENOUGH / step)))
+    found, end = [_Trials(()) for _ in tasks], time.monotonic() + _PATIENCE
+    while len(found[0].seconds) < _TRIALS or (
+        max(each.spread for each in found) > _AGREEMENT and time.monotonic() < end
+    ):
+        found = [
+            _Trials((*each.seconds, trial(task, count) * mini_batches))
+            for task, each in zip(tasks, found, strict=True)
+        ]
+    return found
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    cores = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(cores)

@@ -12,7 +12,12 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 
 from adaptcl.data import DataSet, Samples
 from adaptcl.data.samples import channel_statistics
-from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
+from adaptcl.engines.network.agreement import (
+    LocalStatistics,
+    _most_frequent,
+    agreed,
+    odd_ones_out,
+)
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import UpdateError
 
@@ -70,6 +75,21 @@ def test_without_a_majority_the_first_worker_is_right() -> None:
     ((odd, sentence),) = odd_ones_out({0: one, 1: other}, 2).items()
     assert odd == 1
     assert "those of worker 0 float32 [6]" in sentence
+
+
+def test_the_data_of_many_workers_that_are_alike_are_compared_once_each() -> None:
+    compared = []
+
+    class Counted:
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return True
+
+        __hash__ = None  # type: ignore[assignment]  # as dictionaries are
+
+    values = {worker: Counted() for worker in range(50)}
+    assert _most_frequent(values, 50, is_all=True) == list(range(50))
+    assert len(compared) == 49
 
 
 def of_table(columns: str, rows: Tensor) -> LocalStatistics:

@@ -105,3 +105,4 @@ def test_a_measure_knows_which_value_is_better_and_how_to_write_it() -> None:
     assert error.is_better(1e9, error.worst)
     assert accuracy.gain(0.6, 0.5) == pytest.approx(-error.gain(0.6, 0.5))
     assert (accuracy.write(0.6), error.write(0.61239)) == ("60.0 %", "0.6124")
+    assert [error.write(each) for each in (0.5, 12.0, 1234.0)] == ["0.5000", "12.00", "1234"]

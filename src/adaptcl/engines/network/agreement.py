@@ -134,10 +134,13 @@ def odd_ones_out(found: Mapping[int, LocalStatistics], workers: int) -> dict[int
 
 def _most_frequent(values: Mapping[int, object], workers: int, *, is_all: bool) -> list[int]:
     """The workers with the value that counts; none while that is open."""
-    alike = [
-        [worker for worker, each in sorted(values.items()) if each == one]
-        for one in values.values()
-    ]
+    alike: list[list[int]] = []
+    for worker, value in sorted(values.items()):  # no dict of groups: a value may not be hashable
+        group = next((each for each in alike if values[each[0]] == value), None)
+        if group is None:
+            alike.append([worker])
+        else:
+            group.append(worker)
     right = max(alike, key=lambda group: (len(group), -group[0]), default=[])
     return right if is_all or 2 * len(right) > workers else []
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 
+from adaptcl.quantities import duration, duration_unit
 from adaptcl.records import end_s
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.conditions import named_by_condition
@@ -19,7 +20,7 @@ from adaptcl.report.figures.palette import FAINT, INK, Look, looks
 from adaptcl.report.figures.pictures import ShownFigure
 from adaptcl.report.intervals import interval
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import axis_label, duration, duration_unit, metric_quantity
+from adaptcl.report.wording import axis_label, metric_quantity
 
 _PANEL_INCHES = 3.9  # the width of one panel without its labels
 _LETTER_INCHES = 0.085  # the width of a letter of a label

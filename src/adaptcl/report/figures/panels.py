@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from adaptcl.quantities import duration_unit
 from adaptcl.records import RoundRecord
 from adaptcl.report.comparison import Comparison
 from adaptcl.report.figures import curves
@@ -18,7 +19,7 @@ from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
 from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import clock_of
-from adaptcl.report.wording import axis_label, duration_unit, metric_quantity
+from adaptcl.report.wording import axis_label, metric_quantity
 
 _MARKED_POINTS = 10
 """A line with more points than this marks only about so many: all of them would hide it."""

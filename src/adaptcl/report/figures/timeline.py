@@ -21,12 +21,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from adaptcl.quantities import duration_unit
 from adaptcl.records import RoundRecord, WorkerRecord, end_s
 from adaptcl.report.figures.palette import FAINT
 from adaptcl.report.figures.pictures import ShownFigure
 from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import Run, clock_of
-from adaptcl.report.wording import duration_unit
 
 PHASES = ("send", "train", "receive", "wait")
 _ROUNDS = 3  # rounds of the method with the longest ones that a panel shows

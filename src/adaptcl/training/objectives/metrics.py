@@ -45,7 +45,9 @@ class Measure:
 
     def write(self, value: float, digits: int = 1) -> str:
         """A value as people read it; `digits` is for per cent."""
-        return f"{100 * value:.{digits}f} %" if self.in_percent else f"{value:.4g}"
+        if self.in_percent:
+            return f"{100 * value:.{digits}f} %"
+        return f"{value:#.4g}".removesuffix(".")  # with its zeros: as many digits in every line
 
     def is_better(self, value: float, than: float) -> bool:
         return value > than if self.better == HIGHER else value < than

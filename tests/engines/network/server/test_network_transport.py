@@ -311,7 +311,7 @@ def test_a_worker_that_answers_too_late_is_left_out_and_taken_back() -> None:
     fleet = FakeFleet(only(1, 1, 3605.0))
     run = Run(fleet, rounds=10, deadline=0.0)
     records = run.go()
-    assert run.lost() == [(1, 1, "it has not answered for 3600 s")]
+    assert run.lost() == [(1, 1, "it has not answered for 60 min")]
     assert run.when(WorkerJoined, 1) == [0, 3605]
     assert workers(records[0]) == [0]
     assert workers(records[-1]) == [0, 1]

@@ -18,6 +18,7 @@ from adaptcl.engines.network.messages import task_frame
 from adaptcl.engines.network.server.patience import Reliability
 from adaptcl.engines.transport import Happening, Lost, Transport
 from adaptcl.errors import UpdateError
+from adaptcl.quantities import short_duration
 from adaptcl.training import Task, Update
 from adaptcl.training.wire import FrozenTensorHolders, LackingError, encode_model
 from adaptcl.units import UnitMap
@@ -129,7 +130,9 @@ class RemoteTransport(Transport, Generic[Open]):
             # A round that closes over one loss gives others new tasks.
             is_current = self._open.get(worker) is each
             if is_current and self._clock() - each.sent > self._patience:
-                yield self._give_up_on(worker, f"it has not answered for {self._patience:g} s")
+                yield self._give_up_on(
+                    worker, f"it has not answered for {short_duration(self._patience)}"
+                )
 
     def _lose(self, worker: int, reason: str) -> Lost:
         self._end_task(worker)

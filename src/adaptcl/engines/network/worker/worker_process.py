@@ -45,6 +45,7 @@ from adaptcl.engines.network.worker.memory_store import Memories
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node, OccupiedError
 from adaptcl.errors import AdaptCLError
 from adaptcl.interrupts import raise_if_interrupted
+from adaptcl.quantities import duration, short_duration
 from adaptcl.training import Recipe, Task, Update
 from adaptcl.training.wire import HeldFrozenTensors, digest, encode_update, frozen_tensors
 from adaptcl.training.worker import Worker, WorkerMemory
@@ -109,7 +110,7 @@ class WorkerProcess:
                 if time.monotonic() - last_seen > patience:
                     raise AdaptCLError(
                         f"The server at {self._connection.address} could not be reached for "
-                        f"{patience:g} s: {error}"
+                        f"{short_duration(patience)}: {error}"
                     ) from None
                 if str(error) != last_error:
                     last_error = str(error)
@@ -124,7 +125,7 @@ class WorkerProcess:
         # Long enough for the server to miss a worker that was killed with this key.
         return min(patience, 2 * silence), (
             " If that is this worker's own former connection, the server gives it up after "
-            f"{silence:g} s of silence."
+            f"{short_duration(silence)} of silence."
         )
 
     def _serve(self, node: Node) -> None:
@@ -246,7 +247,7 @@ def _in_words(task: Task, update: Update) -> str:
     if task.only_tests and update.test is not None:
         what, samples = "tested the delivered model", update.test.samples
         loss = math.nan if update.test.loss is None else update.test.loss
-    return f"{what}: {samples} samples, loss {loss:.4g}, {update.seconds:.2f} s"
+    return f"{what}: {samples} samples, loss {loss:.4g}, {duration(update.seconds)}"
 
 
 def _known_before(invitation: Invitation, worker: Worker) -> HeldFrozenTensors | None:
