@@ -60,6 +60,7 @@ def test_a_run_ends_at_a_time_as_any_other_run_ends(tmp_path: Path, strategy: st
     assert json.loads((tmp_path / "until/summary.json").read_text())["stopped_by"] is not None
 
 
+@pytest.mark.filterwarnings("ignore:max_virtual_time")  # of 1 ms is meant here
 def test_the_round_in_which_the_time_is_up_is_tested(tmp_path: Path) -> None:
     found = run(tmp_path / "run", max_virtual_time=0.001, evaluate_every=4)
     (last,) = found.rounds
@@ -123,6 +124,7 @@ def test_a_run_that_was_stopped_before_its_results_were_written_does_not_go_on(
     assert_same(tmp_path / "twice", tmp_path / "at-once")
 
 
+@pytest.mark.filterwarnings("ignore:max_virtual_time")  # of 1 ms is meant here
 def test_a_stopped_run_counts_as_finished_and_cannot_be_made_longer(tmp_path: Path) -> None:
     settings = {"max_virtual_time": 0.001}
     first = run(tmp_path / "run", **settings)

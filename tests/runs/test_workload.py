@@ -60,7 +60,7 @@ def test_a_models_own_fixed_layers_are_joined_by_the_settings() -> None:
     ("settings", "sentence"),
     [
         ({"model": "big", "data_dir": "nowhere"}, "There is no model 'big'; choose one of "
-         "resnet50, small, vgg16, or give your own as package.module:build."),
+         "resnet18, resnet50, small, vgg16, or give your own as package.module:build."),
         ({"workers": 10_000}, "1437 samples cannot be dealt to 10000 workers: each needs at least "
          "one."),
     ],
