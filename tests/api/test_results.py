@@ -73,6 +73,19 @@ def test_a_sweep_has_a_result_and_a_folder_for_each_run_and_figures_of_all(
     assert results.plot("heterogeneity").axes[0].get_title(loc="right").endswith("of 2 runs")
 
 
+def test_the_options_of_compare_are_those_of_the_command(
+    swept: tuple[adaptcl.Results, Path],
+) -> None:
+    results, _ = swept
+    found = results.compare(at_time="2s", target_accuracy=40)
+    assert found.at_time_s == 2
+    assert str(found) == str(results.compare(at_time=2, target=0.4))
+    with pytest.raises(SettingError, match="at_time is 'soon', but it is a number of seconds"):
+        results.compare(at_time="soon")
+    with pytest.raises(SettingError, match=r"target_accuracy is 0\.4, but it is in per cent"):
+        results.compare(target_accuracy=0.4)
+
+
 def test_results_without_a_folder_are_compared_too(result: adaptcl.Result) -> None:
     found = adaptcl.compare([run(strategy="fedavg"), result])
     assert [row.group.first.strategy for row in found.rows] == ["fedavg", "adaptcl"]

@@ -31,6 +31,7 @@ from adaptcl.report.verdict import verdict
 from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun, FinishedRun
 from adaptcl.runs.resumption import model_marks
+from adaptcl.settings import parse_seconds
 
 Comparable = FinishedRun | str | Path
 """A result, the folder of a run, or a folder that holds several."""
@@ -70,25 +71,46 @@ def compare(
     *results: Comparable | Iterable[Comparable],
     over_seeds: bool | None = None,
     baseline: str | None = None,
-    at_time_s: float | None = None,
+    at_time: float | str | None = None,
     target: float | None = None,
+    target_accuracy: float | None = None,
 ) -> ShownComparison:
     """Compare results, and runs in folders, as `adaptcl compare` does: one by one, or in a list.
 
     The baseline is named by strategy, label or folder; by default it is `fedavg`, else `fedavg-s`,
-    else the first one. The main metric is compared at `at_time_s`, by default where the
-    first of the curves ends. Times are those to `target`, a value of the main metric (an accuracy
-    as a fraction), by default what the baseline ends with. Runs that differ only in their seed make
-    one row, unless `over_seeds` is False.
+    else the first one. The main metric is compared at `at_time` (seconds, or words such as
+    "90min"), by default where the first of the curves ends. Times are those to `target`, a value of
+    the main metric in its own unit, or to `target_accuracy` in per cent; by default they are those
+    to what the baseline ends with. Runs that differ only in their seed make one row, unless
+    `over_seeds` is False.
     """
+    if target_accuracy is not None:
+        target = _fraction(target_accuracy)
     found = compare_runs(
         by_strategy(as_runs(results[0] if len(results) == 1 else _flat(results))),
         over_seeds=over_seeds,
         baseline=baseline,
-        at_time_s=at_time_s,
+        at_time_s=_seconds(at_time),
         target=target,
     )
     return ShownComparison(**vars(found))
+
+
+def _fraction(per_cent: float) -> float:
+    if not 1 < per_cent <= 100:
+        raise SettingError(
+            f"target_accuracy is {per_cent}, but it is in per cent, above 1 and at most 100."
+        )
+    return per_cent / 100
+
+
+def _seconds(time: float | str | None) -> float | None:
+    try:
+        return parse_seconds(time) if isinstance(time, str) else time
+    except ValueError:
+        raise SettingError(
+            f"at_time is {time!r}, but it is a number of seconds or a time such as '90min'."
+        ) from None
 
 
 def plot(
