@@ -11,7 +11,9 @@ from typing import Any
 
 from adaptcl import __version__
 from adaptcl.cli.parser import command_line
+from adaptcl.cli.setting_flags import default_of
 from adaptcl.config.catalogue import read_catalogue
+from adaptcl.config.files import DEFAULT_PRESET, preset
 
 project = "AdaptCL"
 author = "The AdaptCL developers"
@@ -38,7 +40,9 @@ def _settings_page() -> str:
         "# Command line and settings",
         "",
         "Every setting is a flag of `adaptcl run` (`--batch-size 64`), a key of a TOML file "
-        "(`batch_size = 64`) and an argument of `adaptcl.run` (`batch_size=64`).",
+        "(`batch_size = 64`) and an argument of `adaptcl.run` (`batch_size=64`). The defaults are "
+        "those of a run without a preset. For another model or other data than the default job's, "
+        "`train_time` is measured and `bandwidth_max` is 5.",
         "",
         "```",
         command_line().format_help().strip(),
@@ -46,7 +50,8 @@ def _settings_page() -> str:
     ]
     groups: dict[str, list[str]] = {}
     for each in catalogue.settings.values():
-        default = "" if each.default in (None, "", ()) else f"`{each.default}`"
+        default = default_of(each, catalogue, preset(DEFAULT_PRESET))
+        default = "" if default == "none" else f"`{default}`"
         text = each.help.replace("|", "\\|")
         groups.setdefault(each.group, []).append(f"| `{each.name}` | {default} | {text} |")
     for name, rows in groups.items():

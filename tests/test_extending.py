@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -39,7 +40,7 @@ def words_of(line: str) -> list[str]:
 
 
 def test_the_document_has_a_module_a_program_and_commands() -> None:
-    assert MODULE.count("# my_methods.py") == 3
+    assert MODULE.count("# my_methods.py") == 4
     assert (len(PROGRAMS), len(COMMANDS)) == (1, 6)
     assert {kind for kind, _ in BLOCKS} == {"", "python"}
 
@@ -66,6 +67,17 @@ def test_every_command_works_one_after_the_other(command: Command) -> None:
 def test_the_program_works(program: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(program, "extending.md", "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.startswith("my_methods:FedAvgM 0.")
+
+
+def test_a_plan_gives_a_worker_half_of_each_layer(command: Command) -> None:
+    status, _, errors = command(
+        "run", "--strategy", "my_methods:HalfForOne", "--out", "half", "--figures", "none", *TINY
+    )
+    assert (status, errors) == (0, "")
+    (_, last) = map(json.loads, Path("half/rounds.jsonl").read_text().splitlines())
+    small, whole = (worker["retention"] for worker in last["workers"])
+    assert small < 0.6
+    assert whole == 1
 
 
 @pytest.mark.slow

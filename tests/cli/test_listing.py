@@ -99,6 +99,8 @@ def test_every_preset_and_its_complete_settings_fit_the_schema(
     assert main(["schema"]) == 0
     schema = json.loads(capsys.readouterr().out)
     Draft202012Validator.check_schema(schema)
+    shown = {name: each.get("default") for name, each in schema["properties"].items()}
+    assert (shown["model"], shown["rounds"], shown["participants"]) == ("small", 16, 0)
     check = Draft202012Validator(schema)
     check.validate({"strategy": ["fedavg", "adaptcl"], "seed": [1, 2], "sigma": [2, 4]})
     for name in presets():

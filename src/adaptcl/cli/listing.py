@@ -19,7 +19,7 @@ import tomli_w
 from adaptcl.cli.parser import CUSTOM, command_line
 from adaptcl.cli.setting_flags import flags_of, help_of
 from adaptcl.config.catalogue import order_summary, read_catalogue, settings_schema
-from adaptcl.config.files import preset, preset_summary, presets
+from adaptcl.config.files import DEFAULT_PRESET, preset, preset_summary, presets
 from adaptcl.errors import SettingError, hint_at_value
 from adaptcl.settings import Setting, as_typed, declared, is_custom
 
@@ -155,7 +155,8 @@ def print_completion(_: argparse.Namespace) -> None:
 
 
 def print_schema(_: argparse.Namespace) -> None:
-    print(json.dumps(settings_schema(), indent=1, ensure_ascii=False))
+    schema = settings_schema(preset(DEFAULT_PRESET))
+    print(json.dumps(schema, indent=1, ensure_ascii=False))
 
 
 def _commands() -> dict[str, Any]:

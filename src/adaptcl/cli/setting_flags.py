@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
         names = dict.fromkeys([*_FIRST_GROUPS, *(each.group for each in settings)])
         groups = {name: self.add_argument_group(name) for name in names}
         for each in settings:
-            default = _default(each, catalogue, preset_values)
+            default = default_of(each, catalogue, preset_values)
             text = help_of(each, default) if each.name in shown else argparse.SUPPRESS
             _add_flag(groups[each.group], each, text, splits_texts=self._splits_texts)
         group = self.add_argument_group("settings of your own classes")
@@ -203,7 +203,7 @@ def _custom_settings(words: Sequence[str], shipped: Mapping[str, Setting]) -> li
     return [each for name, each in all_settings(named).items() if name not in shipped]
 
 
-def _default(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
+def default_of(each: Setting, catalogue: Catalogue, preset_values: Mapping[str, Any]) -> str:
     """Show the default of a setting, and those that strategies have instead."""
     shown = as_typed(preset_values.get(each.name, each.default))
     for name in catalogue.strategies:

@@ -82,8 +82,12 @@ def _setting(name: str, entry: Mapping[str, Any]) -> Setting:
     return replace(found, default=found.checked(entry["default"]))  # lists become tuples
 
 
-def settings_schema() -> dict[str, Any]:
-    properties = {name: _schema(each) for name, each in read_catalogue().settings.items()}
+def settings_schema(preset_values: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema; `preset_values` are those of the preset that lies under every settings file."""
+    properties = {
+        name: _schema(each, preset_values.get(name, each.default))
+        for name, each in read_catalogue().settings.items()
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Settings of an AdaptCL run",
@@ -92,11 +96,10 @@ def settings_schema() -> dict[str, Any]:
     }
 
 
-def _schema(setting: Setting) -> dict[str, Any]:
+def _schema(setting: Setting, default: Any) -> dict[str, Any]:
     one = _of_kind(setting.kind, setting)
     several = {"type": "array", "items": one, "minItems": 1}  # a run for each
     found: dict[str, Any] = {"description": setting.help, "anyOf": [one, several]}
-    default = setting.default
     if default is not None:
         found["default"] = list(default) if isinstance(default, tuple) else default
     return found
