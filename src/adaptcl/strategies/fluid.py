@@ -76,6 +76,7 @@ class FLuID(Synchronous):
         return SubModelPlan(most_changed(self.units, self._thresholds, width))
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        self._matched.received(task, arrival)
         if bool(task.kept.all()):
             self._changes.append(relative_changes(self.units, task, arrival))
 
@@ -84,7 +85,7 @@ class FLuID(Synchronous):
             agreeing = math.ceil(_AGREEING * len(self._changes))
             self._thresholds = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
             self._changes.clear()
-        self._matched.learn(records, self._ahead)
+        self._matched.match(self._ahead)
         return self.warn_nothing_to_cut()
 
 
