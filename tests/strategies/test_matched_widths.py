@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -151,3 +152,10 @@ def test_a_late_update_that_is_dropped_tells_how_slow_its_worker_is(begun: Begun
     rounds.expire()
     rounds.answer(0)
     assert rounds.times() == pytest.approx([10.0, 10.0], rel=0.05)
+
+
+def test_the_share_of_stragglers_is_counted_without_rounding_errors(answered: Answers) -> None:
+    assert math.floor(0.29 * 100) == 28
+    fluid = FLuID(wide_layers(100, 0.0), FLuIDSettings(straggler_share=0.29))
+    rounds = Rounds(fluid, answered, [2.0] * 29 + [1.0] * 71, 0.0).play(1)
+    assert sum(size < 1 for size in rounds.sizes()) == 29

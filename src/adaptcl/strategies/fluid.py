@@ -64,7 +64,8 @@ class FLuID(Synchronous):
     def __init__(self, job: Job, settings: FLuIDSettings) -> None:
         super().__init__(job, settings)
         self._matched = MatchedWidths(job)
-        self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
+        # ⌊0.29 · 100⌋ is 28 in floating point; `count_of` knows.
+        self._ahead = count_of(1 - settings.straggler_share, job.workers) - 1
         """How many workers are faster than the slowest that is no straggler."""
         self._changes: list[Tensor] = []
         """The change of each unit, one tensor for each update of the whole model in this round."""
