@@ -64,7 +64,8 @@ class FLuID(Synchronous):
     def __init__(self, job: Job, settings: FLuIDSettings) -> None:
         super().__init__(job, settings)
         self._matched = MatchedWidths(job)
-        self._ahead = job.workers - 1 - math.floor(settings.straggler_share * job.workers)
+        # ⌊0.29 · 100⌋ is 28 in floating point; `count_of` knows.
+        self._ahead = count_of(1 - settings.straggler_share, job.workers) - 1
         """How many workers are faster than the slowest that is no straggler."""
         self._changes: list[Tensor] = []
         """The change of each unit, one tensor for each update of the whole model in this round."""
@@ -76,6 +77,7 @@ class FLuID(Synchronous):
         return SubModelPlan(most_changed(self.units, self._thresholds, width))
 
     def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        self._matched.received(task, arrival)
         if bool(task.kept.all()):
             self._changes.append(relative_changes(self.units, task, arrival))
 
@@ -84,7 +86,7 @@ class FLuID(Synchronous):
             agreeing = math.ceil(_AGREEING * len(self._changes))
             self._thresholds = torch.stack(self._changes).kthvalue(agreeing, dim=0).values
             self._changes.clear()
-        self._matched.learn(records, self._ahead)
+        self._matched.match(self._ahead)
         return self.warn_nothing_to_cut()
 
 

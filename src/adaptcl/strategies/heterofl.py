@@ -3,8 +3,8 @@
 In HeteroFL a worker of width p holds the first ⌈p·n⌉ of the n units of every layer, so narrow
 sub-models are contained in wide ones. Each unit is averaged over the workers that hold it. HeteroFL
 needs each worker's width before the first round, when nothing is known about the workers; the
-authors assign five levels. `worker_widths = "matched"` finds widths from measured times instead, as
-AdaptCL does (`MatchedWidths`, which FLuID uses too).
+authors assign five levels. `worker_widths = "matched"` finds widths from measured times instead, by
+AdaptCL's rules (`MatchedWidths`, which FLuID uses too).
 
 Training is plain, without the group lasso. Batch norm is *static*, as the authors call it: workers
 normalise by their batches alone, as batch norm always does in training, and the statistics of the
@@ -36,14 +36,20 @@ from adaptcl.errors import SettingError
 from adaptcl.records import WorkerRecord
 from adaptcl.settings import When, redeclared, refuse_other_count, setting
 from adaptcl.storage import Remembered
+from adaptcl.strategies.adaptcl.guards import plausible_retention, whole_model_point
+from adaptcl.strategies.adaptcl.speed_history import (
+    SpeedHistory,
+    remember_same_conditions,
+    size_of,
+)
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
+from adaptcl.training import Arrival, Task
 from adaptcl.units import Kept, State, UnitMap, retention
 
 MATCHED = "matched"
 _NARROWEST = 1 / 16
 """HeteroFL's narrowest level. Matched widths stop there, where hardly anything is left to save."""
-_MOST_OVERHEAD = 0.95  # with an overhead of 1 no width would change anything
 _LEAST_CHANGE = 0.05
 """A width stays if the new one differs by less, so that sub-models do not change for nothing."""
 
@@ -106,9 +112,13 @@ class HeteroFL(Synchronous):
     def plan(self, worker: int) -> SubModelPlan:
         return SubModelPlan(window(self.units, self._widths[worker], first=0))
 
+    def received(self, task: Task, arrival: Arrival, rate: float) -> None:
+        if self._matched:
+            self._matched.received(task, arrival)
+
     def learn(self, records: Sequence[WorkerRecord]) -> tuple[str, ...]:
         if self._matched:
-            self._matched.learn(records, ahead=0)
+            self._matched.match(ahead=0)
         return self.warn_nothing_to_cut()
 
 
@@ -161,52 +171,50 @@ def window(units: UnitMap, width: float, first: int) -> Kept:
 class MatchedWidths(Remembered):
     """Widths with which slow workers take as long as a faster one, from measured update times.
 
-    Everybody begins with the whole model, which shows how long that takes (T). The first narrower
-    task shows which share of the time does not shrink, the overhead o. From then on a sub-model
-    with retention γ is expected to take T·(o + (1 − o)·γ).
+    Everybody begins with the whole model, and from then on each time may change a width. AdaptCL's
+    rules say which size is as fast as wanted, and when a worker has become faster or slower and
+    earlier times no longer hold.
     """
 
-    remembered: ClassVar[tuple[str, ...]] = ("widths", "_whole", "_overhead")
+    remembered: ClassVar[tuple[str, ...]] = ("widths", "_speeds")
 
     def __init__(self, job: Job) -> None:
         self.widths = [1.0] * job.workers
         self._units = job.units
-        self._whole: list[float | None] = [None] * job.workers
-        """By worker, the seconds that the whole model takes; None before the first update."""
-        self._overhead: list[float | None] = [None] * job.workers
-        """By worker, the share of that which does not shrink; None before a narrower update."""
+        self._speeds = SpeedHistory(job.workers, job.time_noise, remember_same_conditions)
         self._least_change = _LEAST_CHANGE + 2 * job.time_noise
 
-    def learn(self, records: Sequence[WorkerRecord], ahead: int) -> None:
+    def received(self, task: Task, arrival: Arrival) -> None:
+        """Note how long a worker took, also where its update is too late to be used."""
+        if arrival.timing.is_cold:
+            return
+        # Each time is a point by itself, because the next task may have another width.
+        self._speeds.add(task.worker, arrival.timing.update_time)
+        self._speeds.average_times(lambda _: size_of(self._units, task.kept))
+        self._speeds.forget_times(task.worker)
+
+    def match(self, ahead: int) -> None:
         """Let nobody take longer than the worker that `ahead` others are faster than.
 
         Only workers whose time is known count. Until it is, a worker trains the whole model.
         """
-        for record in records:
-            worker, retention, seconds = record.worker, record.retention, record.update_time_s
-            whole, overhead = self._whole[worker], self._overhead[worker]
-            if retention < 1 and overhead is None and whole:
-                overhead = min(
-                    max((seconds / whole - retention) / (1 - retention), 0.0), _MOST_OVERHEAD
-                )
-                self._overhead[worker] = overhead
-            overhead = overhead or 0.0
-            self._whole[worker] = seconds / (overhead + (1 - overhead) * retention)
-        known = {worker: whole for worker, whole in enumerate(self._whole) if whole is not None}
+        known = {worker: points for worker, points in enumerate(self._speeds.points) if points}
         if not known:
             return
-        target = sorted(known.values())[min(ahead, len(known) - 1)]
-        for worker, whole in known.items():
-            width = self._width(worker, target / whole)
+        whole = {w: whole_model_point(points).update_time for w, points in known.items()}
+        target = sorted(whole.values())[min(ahead, len(whole) - 1)]
+        for worker, points in known.items():
+            is_slower = whole[worker] > target
+            # Without caution (α = 1): units that are left out in vain come back the next round.
+            wanted = plausible_retention(points, target, alpha=1.0) if is_slower else 1.0
+            width = self._width(wanted)
             if width == 1 or abs(width - self.widths[worker]) > self._least_change * width:
                 self.widths[worker] = width
 
-    def _width(self, worker: int, share: float) -> float:
-        """The width with which a worker takes this share of its time with the whole model."""
-        if share >= 1:
+    def _width(self, wanted: float) -> float:
+        """The widest width whose sub-models have at most this retention."""
+        if wanted >= 1:
             return 1.0
-        overhead = self._overhead[worker] or 0.0
-        wanted = (share - overhead) / (1 - overhead)
         narrow, wide = _NARROWEST, 1.0
         # Retention grows with the width in steps, so halving finds the widest that is small enough.
         while wide - narrow > 1e-3:

@@ -29,7 +29,7 @@ ROUNDS = "rounds.jsonl"
 LOCK = ".lock"
 MARKS = ".begun-with.json"
 CHECKPOINT = "checkpoint.safetensors"
-CHECKPOINT_FORMAT = 1
+CHECKPOINT_FORMAT = 2
 """One more whenever the content of checkpoints changes, whoever of the run writes that part."""
 BEST = "best.safetensors"
 """The model of the best test, without that of the last round if that one is delivered."""

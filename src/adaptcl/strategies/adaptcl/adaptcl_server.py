@@ -48,11 +48,12 @@ from adaptcl.strategies.adaptcl.speed_history import (
     SpeedHistory,
     remember_every_size,
     remember_same_conditions,
+    size_of,
 )
 from adaptcl.strategies.strategy import Job
 from adaptcl.strategies.synchronous import SubModelPlan, Synchronous, SynchronousSettings
 from adaptcl.training import Arrival, Pruning, Task
-from adaptcl.units import Kept, flops, parameters, retention
+from adaptcl.units import Kept, parameters, retention
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class AdaptCL(Synchronous):
 
     def _measure(self) -> GuardedRates:
         """Learn from the times since the last decision, also whether pruning pays."""
-        self._speeds.average_times(self._size)
+        self._speeds.average_times(lambda worker: size_of(self.units, self.kept[worker]))
         learned = self._learned_rates(self.settings)
         if learned.rates:
             self._is_pruning_worth_it = learned.is_worth_it
@@ -282,12 +283,6 @@ class AdaptCL(Synchronous):
     def _is_waiting(self, worker: int) -> bool:
         """Whether a worker is present and has answered its last task."""
         return self.is_present(worker) and not self.is_busy(worker)
-
-    def _size(self, worker: int) -> tuple[float, float]:
-        """A worker's retention, and the share of the model's FLOPs that its sub-model needs."""
-        whole = flops(self.units, self.units.everything())  # 0 where none were counted
-        share = flops(self.units, self.kept[worker]) / whole if whole else 1.0
-        return self._retention(worker), share
 
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])

@@ -21,6 +21,7 @@ from operator import attrgetter
 from typing import ClassVar
 
 from adaptcl.storage import Remembered, Tree
+from adaptcl.units import Kept, UnitMap, flops, retention
 
 _ERRORS_TO_DIFFER = 3.0
 """Standard errors by which two mean times must differ to be taken for different."""
@@ -100,6 +101,12 @@ class SpeedHistory(Remembered):
     def restore(self, tree: Tree) -> None:
         super().restore(tree)
         self.points = [[Point(*point) for point in history] for history in tree["points"]]
+
+
+def size_of(units: UnitMap, kept: Kept) -> tuple[float, float]:
+    """A sub-model's retention, and the share of the model's FLOPs that it needs."""
+    whole = flops(units, units.everything())  # 0 where none were counted
+    return retention(units, kept), flops(units, kept) / whole if whole else 1.0
 
 
 # Remembering and forgetting ---------------------------------------------------------------------
