@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from adaptcl.errors import SettingError
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
+from adaptcl.strategies.asynchronous import Asynchronous
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings, planned_rounds
+from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
+from adaptcl.strategies.ssp import SSP, SSPSettings
 from adaptcl.training import Arrival, Recipe
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.units import trace
@@ -204,6 +208,42 @@ def test_running_statistics_are_no_gradients(with_batch_norm: Jobs, answered: An
     assert model["1.num_batches_tracked"].item() == 5
     assert model["1.bias"].tolist() == pytest.approx([50.0] * 4)
     assert list(model) == list(job.state)
+
+
+class NormWithOtherNames(nn.BatchNorm1d):
+    """A batch norm whose statistics have TensorFlow's names."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, track_running_stats=False)
+        self.register_buffer("moving_mean", torch.zeros(width))
+        self.register_buffer("moving_variance", torch.ones(width))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mean", "variance"),
+    [
+        # Of two workers' statistics the share 2/3 is the newest, of one of them all.
+        (
+            partial(DCASGD, settings=DCASGDSettings(lambda_0=0.0, dc_learning_rate=10.0)),
+            2.0,
+            11 / 3,
+        ),
+        (partial(SSP, settings=SSPSettings()), 2.0, 11 / 3),
+        (partial(FedBuff, settings=FedBuffSettings(1, server_learning_rate=1.0)), 3.0, 5.0),
+    ],
+)
+def test_statistics_are_no_changes_whatever_their_names(
+    answered: Answers, strategy: Callable[[Job], Asynchronous], mean: float, variance: float
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), NormWithOtherNames(4), nn.ReLU(), nn.Linear(4, 2))
+    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    made = strategy(Job(trace(model, torch.zeros(2, 3)), state, 2, 1, RECIPE, seed=1))
+    task, _ = made.start().tasks
+    moved = {"1.moving_mean": 3.0, "1.moving_variance": 4.0}
+    sent = {name: tensor + moved.get(name, 0.0) for name, tensor in task.state.items()}
+    made.receive(answered(task, sent))
+    assert made.model()["1.moving_mean"].tolist() == pytest.approx([mean] * 4)
+    assert made.model()["1.moving_variance"].tolist() == pytest.approx([variance] * 4)
 
 
 def test_tied_tensors_stay_tied(answered: Answers) -> None:

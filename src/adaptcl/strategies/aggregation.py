@@ -257,10 +257,9 @@ def zero_lost_units(
     holders = Holders(units, next(iter(state.values())).device)
     for kept in sub_models:
         holders.add(kept, 1.0)
-    trained = {name for name in units.by_tensor if units.tied.get(name, name) in units.parameters}
     zeroed = {
         name: torch.where(weight > 0, state[name], 0)
         for name, weight in holders.weights().items()
-        if name in trained - units.frozen and not bool((weight > 0).all())
+        if name not in units.buffers | units.frozen and not bool((weight > 0).all())
     }
     return {**state, **zeroed}

@@ -17,8 +17,8 @@ The method works best with small commits. So a round has `commit_epochs` epochs,
 rounds in return. Every worker trains exactly as many steps as with any other strategy, because
 fractions of a step are carried over to the next commit.
 
-Running statistics of norm layers have no gradient; they are mixed as in SSP. Every other tensor
-counts as trained, including the second name of a tied one.
+Buffers, such as the running statistics of norm layers, have no gradient, whatever their names; they
+are mixed as in SSP.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.strategies.asynchronous import (
-    Asynchronous,
-    AsynchronousSettings,
-    is_statistic,
-    mix_statistics,
-)
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, mix_measured
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 from adaptcl.units import State
@@ -102,7 +97,7 @@ class DCASGD(Asynchronous):
         self._mean_square: State = {
             name: torch.zeros_like(tensor)
             for name, tensor in job.state.items()
-            if tensor.is_floating_point() and not is_statistic(name)
+            if tensor.is_floating_point() and name not in self.units.buffers
         }
 
     def schedule_round(self, round: int) -> int | None:
@@ -118,7 +113,7 @@ class DCASGD(Asynchronous):
         length = recipe.learning_rate * max(1, steps)
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
-        state = {**self.state, **mix_statistics(measured, update.state, 1 / self.job.workers)}
+        state = {**self.state, **mix_measured(measured, update.state, 1 / self.job.workers)}
         for name, mean_square in self._mean_square.items():
             gradient = (task.state[name] - update.state[name]) / length
             square = gradient.square()

@@ -198,6 +198,11 @@ class UnitMap:
         return self.parameters - self.frozen or self.parameters
 
     @cached_property
+    def buffers(self) -> frozenset[str]:
+        """Names of all tensors that are no parameters: measured or counted, never trained."""
+        return frozenset(n for n in self.shapes if self.tied.get(n, n) not in self.parameters)
+
+    @cached_property
     def variances(self) -> frozenset[str]:
         """Names of all running variances, of units that can be cut or not."""
         return frozenset(name for name in self.shapes if is_variance(name))
