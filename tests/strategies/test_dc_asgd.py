@@ -52,7 +52,7 @@ def test_two_commits_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> 
 def test_a_gradient_is_the_mean_of_the_steps_of_a_commit(
     one_weight: Jobs, answered: Answers
 ) -> None:
-    recipe = Recipe(epochs=2.0, learning_rate=0.1, batch_size=4)
+    recipe = Recipe(epochs=1.5, learning_rate=0.1, batch_size=4)
     settings = DCASGDSettings(lambda_0=0.0, dc_learning_rate=0.3, commit_epochs=1.5)
     strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
     (task,) = strategy.start().tasks
@@ -118,12 +118,14 @@ def test_changes_of_another_optimizer_are_not_taken_for_gradients(one_weight: Jo
         DCASGD(one_weight(1, 1, recipe=Recipe(optimizer="adamw")), DCASGDSettings())
 
 
+@pytest.mark.parametrize("commit_epochs", [0.5, 0.3, 0.7, 5.0, 40.0])
 @pytest.mark.parametrize("samples", [1, 20, 90, 600])
 def test_a_worker_trains_as_many_steps_in_all_as_with_any_other_method(
-    one_weight: Jobs, answered: Answers, samples: int
+    one_weight: Jobs, answered: Answers, samples: int, commit_epochs: float
 ) -> None:
     recipe = Recipe(epochs=1.0, batch_size=32)
-    strategy = DCASGD(one_weight(1, 7, recipe=recipe), DCASGDSettings())
+    settings = DCASGDSettings(commit_epochs=commit_epochs)
+    strategy = DCASGD(one_weight(1, 7, recipe=recipe), settings)
     tasks = list(strategy.start().tasks)
     trained = 0
     while tasks:
@@ -183,6 +185,15 @@ def test_the_rounds_of_a_run_follow_from_its_settings(one_weight: Jobs) -> None:
     assert planned_rounds(settings) == 3
     strategy = DCASGD(one_weight(2, 3, recipe=RECIPE), DCASGDSettings(commit_epochs=0.5))
     assert planned_rounds({**settings, "commit_epochs": 0.5}) == strategy.rounds == 12
+
+
+@pytest.mark.parametrize("commit_epochs", [0.1, 0.3, 0.5, 0.7, 2.0])
+def test_a_commit_that_divides_the_epochs_of_a_run_is_as_long_as_set(
+    one_weight: Jobs, commit_epochs: float
+) -> None:
+    job = one_weight(2, 21, recipe=RECIPE)
+    strategy = DCASGD(job, DCASGDSettings(commit_epochs=commit_epochs))
+    assert strategy.job.recipe.epochs == commit_epochs
 
 
 def test_a_commit_larger_than_the_whole_training_is_still_one_round(one_weight: Jobs) -> None:

@@ -14,8 +14,9 @@ the paper reports 75 and 74 %. With the mean, halving the epochs of a commit dou
 server moves in total, and in the paper accuracy rises with every halving (68, 74 and 79 %).
 
 The method works best with small commits. So a round has `commit_epochs` epochs, and there are more
-rounds in return. Every worker trains exactly as many steps as with any other strategy, because
-fractions of a step are carried over to the next commit.
+rounds in return. Every worker trains exactly as many steps as with any other strategy: where
+`commit_epochs` does not divide the epochs of a run, commits are longer or shorter, and fractions of
+a step are carried over to the next commit.
 
 Buffers, such as the running statistics of norm layers, have no gradient, whatever their names; they
 are mixed as in SSP.
@@ -54,14 +55,15 @@ class DCASGDSettings(AsynchronousSettings):
     commit_epochs: float = setting(
         0.5,
         "local epochs between commits, instead of epochs; the number of rounds grows so that each "
-        "worker trains as many epochs in all",
+        "worker trains as many epochs in all; where they are no whole number of commits, commits "
+        "are longer or shorter",
         above=0,
         at_most=1000,
     )
 
 
 def _commits(rounds: int, epochs: float, commit_epochs: float) -> int:
-    """How many commits are as many epochs as these rounds."""
+    """How many commits come nearest to as many epochs as these rounds."""
     return max(1, round(rounds * epochs / commit_epochs))
 
 
@@ -88,8 +90,8 @@ class DCASGD(Asynchronous):
                 "DC-ASGD-a computes gradients from what SGD changed, so its optimizer must be "
                 f"'sgd', not {job.recipe.optimizer!r}."
             )
-        epochs = settings.commit_epochs
-        rounds = _commits(job.rounds, job.recipe.epochs, epochs)
+        rounds = _commits(job.rounds, job.recipe.epochs, settings.commit_epochs)
+        epochs = job.rounds * job.recipe.epochs / rounds
         decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
         recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
