@@ -164,8 +164,8 @@ class UnitMap:
     frozen: frozenset[str] = frozenset()
     """Names of the parameters that are not trained (`requires_grad` is False)."""
     constants: frozenset[str] = frozenset()
-    """Names of the buffers that hold an infinity or NaN, such as the mask of causal attention. They
-    cannot be averaged, so they never change."""
+    """Names of the buffers that training does not change, among them all that hold infinity or NaN,
+    such as the mask of causal attention: these cannot be averaged."""
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
     """The type of each tensor; float32 if it is missing."""
     alike: frozenset[str] = frozenset()

@@ -295,8 +295,8 @@ class AdaptCL(Synchronous):
     def _min_retention(self) -> float:
         """γ_min, which a pruning must leave; 0 where it may fall below."""
         settings = self.settings
-        literal = settings.literal_min_retention or settings.literal_algorithm_2
-        return 0.0 if literal or settings.pruned_rates else settings.min_retention
+        may_fall = settings.literal_algorithm_2 or settings.pruned_rates
+        return 0.0 if may_fall else settings.min_retention
 
     @cached_property
     def _smallest(self) -> float:

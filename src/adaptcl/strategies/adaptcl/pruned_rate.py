@@ -56,7 +56,8 @@ class RateSettings:
     )
     literal_algorithm_2: bool = learned_rates(
         False,
-        "follow Algorithm 2 exactly as printed, without guards; includes literal_min_retention",
+        "follow Algorithm 2 exactly as printed, without guards; retention can fall below "
+        "min_retention",
     )
 
     @property
