@@ -114,11 +114,6 @@ class CustomOrder:
 
 
 def _computed(name: str, order: Any) -> Computed:
-    if hasattr(order, "frozen") and not hasattr(order, "computed"):
-        raise SettingError(
-            f"{name} has `frozen`, which no longer counts; say `computed`, which is one of "
-            f"{', '.join(get_args(Computed))}."
-        )
     computed: Computed = getattr(order, "computed", "by-workers")
     if computed not in get_args(Computed):
         raise SettingError(
