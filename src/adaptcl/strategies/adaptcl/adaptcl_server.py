@@ -11,7 +11,7 @@ those of every method with a barrier, in `synchronous.py`, and of every method, 
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
     8          θ_w ← θ_g ⊙ I_w                          `BaseStrategy._cut`
-    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
+    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop sends the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
 its pruned rate. P_w stays pending until the worker's update confirms it.
@@ -92,10 +92,10 @@ class AdaptCLSettings(GuardSettings, SynchronousSettings):
 
 
 class AdaptCL(Synchronous):
-    """The paper's system with our defaults; the presets `paper-*` choose the paper's own.
+    """The paper's system, as the presets `paper-*` set it.
 
-    Ours are the order `balanced-bnscalor`, merging by change, guards around Algorithm 2 and widths
-    in multiples of 16.
+    Without a preset it has the order `balanced-bnscalor`, merging by change, guards around
+    Algorithm 2 and widths in multiples of 16.
     """
 
     summary = "a sub-model for each worker, sized from its measured update times"
