@@ -79,14 +79,13 @@ class StoredSize:
 
 
 @dataclass(frozen=True)
-class Average:
-    """A module that averages over units, such as a layer norm. It counts those cut as zeros."""
+class Axis:
+    """The dimension of units in what a module works on."""
 
     module: str
-    dim: int
-    """The dimension of the units, counted from the end."""
+    dim: int  # counted from the end
     ids: Tensor
-    """The unit of each index that it averages, or `FIXED`."""
+    """The unit of each index, or `FIXED`."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +175,11 @@ class UnitMap:
     activation scales by s to this power (see `scale_powers.py`); 1 if it is missing."""
     sizes: tuple[StoredSize, ...] = ()
     """The attributes that the forward pass reads as sizes, other than those of PyTorch's layers."""
-    averages: tuple[Average, ...] = ()
+    averages: tuple[Axis, ...] = ()
+    """Of the modules that average over units, such as a layer norm: they count those cut as zeros.
+    """
+    outputs: tuple[Axis, ...] = ()
+    """Of the layers whose module gives their units as its output, or as the first of several."""
     heads: frozenset[str] = frozenset()
     """Names of the layers whose units are heads of attention."""
 

@@ -213,6 +213,8 @@ class AdaptCL(Synchronous):
             rates = self._or_pending(learned)
             warnings = self._warn_of(learned)
         self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
+        if any(rate > 0 for rate in rates):
+            warnings += self._warnings_once.unmeasured(self.settings.pruning, self.units)
         self._decisions += 1
         for worker in range(self.job.workers):
             self._speeds.forget_times(worker)
