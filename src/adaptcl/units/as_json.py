@@ -76,7 +76,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
             },
             sizes=tuple(_size(each, model, count) for each in value["sizes"]),
             averages=tuple(_axis(each, model, count) for each in value["averages"]),
-            outputs=tuple(_axis(each, model, count) for each in value["outputs"]),
+            outputs=tuple(_axis(each, model, count) for each in value.get("outputs", ())),
             heads=frozenset(layer.name for layer in layers if layer.name in value["heads"]),
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -89,7 +89,7 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
 def _refuse_repeated(value: Any) -> None:
     """Each entry makes a tensor, so a short text that repeats one could fill the memory."""
     for name in ("slots", "sizes", "averages", "outputs"):
-        places = [(place, where) for place, where, *_ in value[name]]
+        places = [(place, where) for place, where, *_ in value.get(name, ())]
         if len(set(places)) < len(places):
             raise ValueError(f"{name} names the same place twice")
 
