@@ -40,7 +40,7 @@ class Bare(nn.Module):
 @pytest.mark.parametrize(
     ("model", "example", "name"),
     [
-        (Bare(), torch.zeros(2, 3), "''"),
+        (Bare(), torch.zeros(2, 3), "the model itself"),
         (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.zeros(2, 5, 8), "self_attn"),
     ],
 )

@@ -89,9 +89,10 @@ class WarningsOnce(Remembered):
         layers = unmeasured_layers(order, units)
         if not layers or not self._is_new("unmeasured"):
             return ()
-        names = enumerated([repr(name) for name in dict.fromkeys(e.place_in_block for e in layers)])
+        names = dict.fromkeys(layer.place_in_block for layer in layers)
+        named = enumerated([repr(name) if name else "the model itself" for name in names])
         return (
-            f"The pruning order {order!r} finds no feature maps of {names}, so units there all "
+            f"The pruning order {order!r} finds no feature maps of {named}, so units there all "
             "count alike; the orders 'l1' and 'fpgm' measure weights instead.",
         )
 
