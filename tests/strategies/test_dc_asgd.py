@@ -240,7 +240,7 @@ class NormWithOtherNames(nn.BatchNorm1d):
             11 / 3,
         ),
         (partial(SSP, settings=SSPSettings()), 2.0, 11 / 3),
-        (partial(FedBuff, settings=FedBuffSettings(1, server_learning_rate=1.0)), 3.0, 5.0),
+        (partial(FedBuff, settings=FedBuffSettings(1, server_learning_rate=10.0)), 3.0, 5.0),
     ],
 )
 def test_statistics_are_no_changes_whatever_their_names(
