@@ -54,6 +54,7 @@ _REMOVED = {
     "adapt_strength": False,
     "bn_variance": "std",
     "dgc_momentum": 0.0,
+    "literal_min_retention": False,
     "staleness_weight": "polynomial",
     "staleness_slope": 10.0,
     "staleness_hinge": 4,

@@ -127,8 +127,8 @@ class ScriptedTransport(Transport):
         self._log.append("open" if resume is None else f"open from {resume['now']}")
         yield from self._opening
 
-    def deliver(self, task: Task) -> None:
-        self._log.append(f"deliver {task.worker}")
+    def send(self, task: Task) -> None:
+        self._log.append(f"send {task.worker}")
 
     def begin(self) -> None:
         self._log.append("begin")
@@ -216,15 +216,15 @@ def test_a_run_goes_through_its_steps_in_order() -> None:
         rounds=2,
     ).run()
     assert play.log == [
-        *("open", "start", "deliver 0", "deliver 1", "begin"),
-        *("tell UpdateArrived", "receive 0", "acknowledge 0: used", "deliver 0", "begin"),
+        *("open", "start", "send 0", "send 1", "begin"),
+        *("tell UpdateArrived", "receive 0", "acknowledge 0: used", "send 0", "begin"),
         # The next round's tasks are out before the last round is judged.
         *(
             "tell UpdateArrived",
             "receive 1",
             "acknowledge 1: used",
-            "deliver 1",
-            "deliver 2",
+            "send 1",
+            "send 2",
             "begin",
         ),
         *("judge 1", "tell RoundFinished", "save"),
@@ -280,7 +280,7 @@ def test_all_are_told_what_happens_and_the_strategy_what_concerns_it(
     assert play.events[:-2] == ([event] if event else [])
     calls = [line for line in play.log if line.split()[0] in ("lost", "joined", "expired")]
     assert calls == ([asked] if asked else [])
-    assert ("deliver 2" in play.log) == (asked is not None)
+    assert ("send 2" in play.log) == (asked is not None)
 
 
 def test_who_comes_before_the_first_round_is_told_of_and_no_business_of_the_strategy() -> None:
@@ -406,10 +406,10 @@ def test_a_run_goes_on_from_any_snapshot_to_the_same_records(rounds_done: int) -
     assert again.saved == whole.saved[rounds_done:]
 
 
-def test_a_run_that_goes_on_delivers_the_tasks_that_were_under_way_instead_of_the_first() -> None:
+def test_a_run_that_goes_on_sends_the_tasks_that_were_under_way_instead_of_the_first() -> None:
     saved = Play(SCRIPT, TURNS, rounds=3).run().saved[1]
     again = Play([closes(3)], [TURNS[-1]], rounds=3).run(saved)
-    assert again.log[:4] == ["restore", "open from 11.0", "deliver 5", "deliver 6"]
+    assert again.log[:4] == ["restore", "open from 11.0", "send 5", "send 6"]
     assert "start" not in again.log
 
 
@@ -427,7 +427,7 @@ def test_without_a_place_to_save_nothing_is_saved() -> None:
 # The end -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("broken", ["open", "deliver", "begin", "next", "acknowledge", "snapshot"])
+@pytest.mark.parametrize("broken", ["open", "send", "begin", "next", "acknowledge", "snapshot"])
 def test_the_transport_is_closed_whatever_fails(
     broken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,7 +496,7 @@ def test_when_a_run_is_finished_all_workers_that_are_there_may_test_its_model() 
     play, loop = play_with_last_test(turns, first)
     loop.run(play.save)
     assert play.log[play.log.index("save") + 1 :] == [
-        *("deliver 0", "deliver 2", "begin"),
+        *("send 0", "send 2", "begin"),
         *("tell UpdateArrived", "test of 2", "acknowledge 2: dropped", "begin"),
         *("tell WorkerJoined", "begin", "tell Warned", "begin"),
         *("tell UpdateArrived", "test of 0", "acknowledge 0: dropped", "begin", "close"),

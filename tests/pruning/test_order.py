@@ -18,9 +18,9 @@ from adaptcl.pruning import (
     server_order,
     worker_order,
 )
-from adaptcl.pruning.order import filter_slot, units_of_rows
+from adaptcl.pruning.order import filter_slot, units_left
 from adaptcl.pruning.worker_orders import HRank
-from adaptcl.units import FIXED, Layer, Slot, trace
+from adaptcl.units import FIXED, Layer, trace
 
 ServerViews = Callable[..., ServerView]
 WorkerViews = Callable[..., WorkerView]
@@ -126,9 +126,9 @@ def test_an_unknown_order_is_refused_with_what_there_is() -> None:
 
 
 def test_rows_that_are_left_belong_to_their_unit_or_to_none_of_the_layer() -> None:
-    slot = Slot("w", 0, torch.tensor([0, 1, 2, FIXED, 3, 4]), owned=True)
+    ids = torch.tensor([0, 1, 2, FIXED, 3, 4])
     kept = torch.tensor([True, False, True, False, True])
-    rows = units_of_rows(slot, Layer("layer", range(2, 5)), kept)
+    rows = units_left(ids, Layer("layer", range(2, 5)), kept)
     assert rows.tolist() == [FIXED, 2, FIXED, 4]
 
 

@@ -93,6 +93,74 @@ def test_maps_of_different_sizes_are_comparable(worker_view: Views) -> None:
     assert importance.tolist() == [1.0, 1.0, 1.0, 1.0]
 
 
+class Transposed(nn.Module):
+    """A linear layer whose weight is stored as in GPT-2."""
+
+    def __init__(self, like: nn.Linear) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(like.weight.detach().t().clone())
+        self.bias = nn.Parameter(like.bias.detach().clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class OverTime(nn.Module):
+    """A layer on each step of a sequence, then the mean."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.head = layer, nn.Linear(6, 2)
+
+    def hidden(self, x: Tensor) -> Tensor:
+        out = self.layer(x)
+        return out[0] if isinstance(out, tuple) else out  # type: ignore[no-any-return]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(self.hidden(x)).mean(1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("length", [4, 6])  # 6 steps are as many as units
+@pytest.mark.parametrize("order", [Taylor(), HRank()])
+def test_what_a_layer_is_written_as_does_not_change_its_feature_map(
+    worker_view: Views, length: int, order: Taylor | HRank
+) -> None:
+    torch.manual_seed(0)
+    plain = OverTime(nn.Linear(3, 6))
+    other = OverTime(Transposed(plain.layer))  # type: ignore[arg-type]
+    other.head.load_state_dict(plain.head.state_dict())
+    one, same = (order.importance(worker_view(m, some(8, length, 3) - 1)) for m in (plain, other))
+    assert torch.allclose(one, same, atol=1e-6)
+    assert len(set(one.tolist())) > 1
+
+
+@pytest.mark.parametrize("length", [4, 6])
+def test_the_units_of_a_recurrent_layer_are_measured(worker_view: Views, length: int) -> None:
+    torch.manual_seed(0)
+    model = OverTime(nn.LSTM(3, 6, num_layers=2, dropout=0.5, batch_first=True)).eval()
+    view = worker_view(model, some(8, length, 3), batch_size=8)
+    hidden = model.hidden(view.samples.inputs).detach().requires_grad_()
+    scores = model.head(torch.relu(hidden).mean(1))
+    loss = F.cross_entropy(scores, view.samples.targets, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    effect = (hidden * gradient).sum(1).abs().mean(0).detach()
+    assert torch.allclose(Taylor().importance(view), effect / effect.norm(), atol=1e-6)
+    recurrent = view.model.get_submodule("layer")
+    assert isinstance(recurrent, nn.LSTM)
+    assert (recurrent.dropout, recurrent.training) == (0.5, False)
+
+
+def test_rows_of_an_embedding_are_no_channels(worker_view: Views) -> None:
+    torch.manual_seed(0)
+    model = OverTime(nn.Embedding(9, 6))
+    words = torch.randint(9, (8, 6))
+    importance = Taylor().importance(worker_view(model, words))
+    assert len(set(importance.tolist())) == 6
+    # The model takes the mean over the words, which are as many as units: their order is nothing.
+    again = Taylor().importance(worker_view(model, words.flip(1)))
+    assert torch.allclose(importance, again, atol=1e-6)
+
+
 def some(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from torch import Tensor, nn
 from adaptcl.errors import SettingError
 from adaptcl.runs.result import FinishedRun
 from adaptcl.strategies import Job
+from adaptcl.strategies.asynchronous import Asynchronous
 from adaptcl.strategies.dc_asgd import DCASGD, DCASGDSettings, planned_rounds
+from adaptcl.strategies.fedbuff import FedBuff, FedBuffSettings
+from adaptcl.strategies.ssp import SSP, SSPSettings
 from adaptcl.training import Arrival, Recipe
 from adaptcl.training.batches import mini_batch_count
 from adaptcl.units import trace
@@ -48,7 +52,7 @@ def test_two_commits_worked_out_by_hand(one_weight: Jobs, answered: Answers) -> 
 def test_a_gradient_is_the_mean_of_the_steps_of_a_commit(
     one_weight: Jobs, answered: Answers
 ) -> None:
-    recipe = Recipe(epochs=2.0, learning_rate=0.1, batch_size=4)
+    recipe = Recipe(epochs=1.5, learning_rate=0.1, batch_size=4)
     settings = DCASGDSettings(lambda_0=0.0, dc_learning_rate=0.3, commit_epochs=1.5)
     strategy = DCASGD(one_weight(1, 1, start=1.0, recipe=recipe), settings)
     (task,) = strategy.start().tasks
@@ -114,12 +118,14 @@ def test_changes_of_another_optimizer_are_not_taken_for_gradients(one_weight: Jo
         DCASGD(one_weight(1, 1, recipe=Recipe(optimizer="adamw")), DCASGDSettings())
 
 
+@pytest.mark.parametrize("commit_epochs", [0.5, 0.3, 0.7, 5.0, 40.0])
 @pytest.mark.parametrize("samples", [1, 20, 90, 600])
 def test_a_worker_trains_as_many_steps_in_all_as_with_any_other_method(
-    one_weight: Jobs, answered: Answers, samples: int
+    one_weight: Jobs, answered: Answers, samples: int, commit_epochs: float
 ) -> None:
     recipe = Recipe(epochs=1.0, batch_size=32)
-    strategy = DCASGD(one_weight(1, 7, recipe=recipe), DCASGDSettings())
+    settings = DCASGDSettings(commit_epochs=commit_epochs)
+    strategy = DCASGD(one_weight(1, 7, recipe=recipe), settings)
     tasks = list(strategy.start().tasks)
     trained = 0
     while tasks:
@@ -181,6 +187,15 @@ def test_the_rounds_of_a_run_follow_from_its_settings(one_weight: Jobs) -> None:
     assert planned_rounds({**settings, "commit_epochs": 0.5}) == strategy.rounds == 12
 
 
+@pytest.mark.parametrize("commit_epochs", [0.1, 0.3, 0.5, 0.7, 2.0])
+def test_a_commit_that_divides_the_epochs_of_a_run_is_as_long_as_set(
+    one_weight: Jobs, commit_epochs: float
+) -> None:
+    job = one_weight(2, 21, recipe=RECIPE)
+    strategy = DCASGD(job, DCASGDSettings(commit_epochs=commit_epochs))
+    assert strategy.job.recipe.epochs == commit_epochs
+
+
 def test_a_commit_larger_than_the_whole_training_is_still_one_round(one_weight: Jobs) -> None:
     strategy = DCASGD(one_weight(2, 1, recipe=RECIPE), DCASGDSettings(commit_epochs=9.0))
     assert strategy.job.rounds == 1
@@ -204,6 +219,42 @@ def test_running_statistics_are_no_gradients(with_batch_norm: Jobs, answered: An
     assert model["1.num_batches_tracked"].item() == 5
     assert model["1.bias"].tolist() == pytest.approx([50.0] * 4)
     assert list(model) == list(job.state)
+
+
+class NormWithOtherNames(nn.BatchNorm1d):
+    """A batch norm whose statistics have TensorFlow's names."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width, track_running_stats=False)
+        self.register_buffer("moving_mean", torch.zeros(width))
+        self.register_buffer("moving_variance", torch.ones(width))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "mean", "variance"),
+    [
+        # Of two workers' statistics the share 2/3 is the newest, of one of them all.
+        (
+            partial(DCASGD, settings=DCASGDSettings(lambda_0=0.0, dc_learning_rate=10.0)),
+            2.0,
+            11 / 3,
+        ),
+        (partial(SSP, settings=SSPSettings()), 2.0, 11 / 3),
+        (partial(FedBuff, settings=FedBuffSettings(1, server_learning_rate=10.0)), 3.0, 5.0),
+    ],
+)
+def test_statistics_are_no_changes_whatever_their_names(
+    answered: Answers, strategy: Callable[[Job], Asynchronous], mean: float, variance: float
+) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), NormWithOtherNames(4), nn.ReLU(), nn.Linear(4, 2))
+    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    made = strategy(Job(trace(model, torch.zeros(2, 3)), state, 2, 1, RECIPE, seed=1))
+    task, _ = made.start().tasks
+    moved = {"1.moving_mean": 3.0, "1.moving_variance": 4.0}
+    sent = {name: tensor + moved.get(name, 0.0) for name, tensor in task.state.items()}
+    made.receive(answered(task, sent))
+    assert made.model()["1.moving_mean"].tolist() == pytest.approx([mean] * 4)
+    assert made.model()["1.moving_variance"].tolist() == pytest.approx([variance] * 4)
 
 
 def test_tied_tensors_stay_tied(answered: Answers) -> None:

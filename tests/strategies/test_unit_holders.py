@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from adaptcl.strategies import Job
 from adaptcl.strategies import aggregation as module
-from adaptcl.strategies.aggregation import Holders, zero_lost_units
+from adaptcl.strategies.aggregation import Holders, zero_missing_units
 from adaptcl.strategies.synchronous import FedAVG, SynchronousSettings
 from adaptcl.training import Recipe
 from adaptcl.units import Kept, cut, put_back, trace
@@ -76,7 +76,7 @@ ONE, OTHER = torch.tensor([True, False] * 2), torch.tensor([False, True] * 2)
 
 
 def test_by_worker_what_two_units_share_and_nobody_holds_is_delivered_as_zero() -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], counts_as_zero=True)
+    found = zero_missing_units(EIGHTS, FOUR_UNITS, [ONE, OTHER], counts_as_zero=True)
     assert found["1.weight"].tolist() == [[8, 0], [0, 8]]
     assert all(torch.equal(found[name], EIGHTS[name]) for name in EIGHTS if name != "1.weight")
     assert EIGHTS["1.weight"].tolist() == [[8, 8], [8, 8]]
@@ -85,20 +85,23 @@ def test_by_worker_what_two_units_share_and_nobody_holds_is_delivered_as_zero() 
 def test_what_is_not_trained_is_delivered_as_it_is() -> None:
     frozen = replace(FOUR_UNITS, frozen=frozenset({"1.weight"}))
     assert (
-        zero_lost_units(EIGHTS, frozen, [ONE, OTHER], counts_as_zero=True)["1.weight"].eq(8).all()
+        zero_missing_units(EIGHTS, frozen, [ONE, OTHER], counts_as_zero=True)["1.weight"]
+        .eq(8)
+        .all()
     )
 
 
 def test_where_somebody_holds_everything_the_very_model_is_delivered() -> None:
     everything = FOUR_UNITS.everything()
     assert (
-        zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, everything, OTHER], counts_as_zero=True) is EIGHTS
+        zero_missing_units(EIGHTS, FOUR_UNITS, [ONE, everything, OTHER], counts_as_zero=True)
+        is EIGHTS
     )
 
 
 @pytest.mark.parametrize("counts_as_zero", [True, False])
 def test_a_unit_that_nobody_holds_is_delivered_as_zero(counts_as_zero: bool) -> None:
-    found = zero_lost_units(EIGHTS, FOUR_UNITS, [ONE, ONE], counts_as_zero=counts_as_zero)
+    found = zero_missing_units(EIGHTS, FOUR_UNITS, [ONE, ONE], counts_as_zero=counts_as_zero)
     assert found["0.weight"].tolist() == [[8], [0]]
     assert found["0.bias"].tolist() == [8, 0]
     assert found["1.weight"][1].tolist() == [0, 0]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from adaptcl import storage
 from adaptcl.data import Samples
+from adaptcl.errors import SettingError
 from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.lasso_lambda import FirstLambdas, lambda_of_batch
+from adaptcl.training.objectives.objective import CLASSIFICATION
 from adaptcl.units import UnitMap, submodel, trace
 
 
@@ -40,6 +43,23 @@ def test_without_strength_or_anything_to_penalise_lambda_is_0(
     flat = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     assert found(net, units, 0.0) == 0
     assert found(flat, trace(flat, torch.zeros(2, 1, 8, 8)), 0.9) == 0
+
+
+def test_a_negative_loss_has_no_share_that_the_lasso_could_be(
+    net: nn.Module, units: UnitMap, digits: Samples
+) -> None:
+    def found(strength: float, constant: float = 0.0) -> float:
+        def loss(outputs: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(outputs, labels) - 10 + constant
+
+        every, batch = units.everything(), torch.arange(16)
+        negative = replace(CLASSIFICATION, loss=loss)
+        return lambda_of_batch(net, units, every, digits, batch, strength, negative)
+
+    with pytest.raises(SettingError, match=r"loss is negative \(-7.*strength = 0"):
+        found(0.9)
+    assert found(0.0) == 0
+    assert found(0.9, constant=10.0) > 0
 
 
 WHOLE, HALF = torch.ones(8, dtype=torch.bool), torch.arange(8) < 4

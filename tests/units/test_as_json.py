@@ -91,6 +91,15 @@ def test_norms_over_units_are_shared_too() -> None:
             units_from_json({**units_to_json(units), "averages": [average]}, model)
 
 
+def test_where_layers_have_their_units_is_shared_too() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    units = trace(model, torch.randn(2, 5, 3))
+    assert [(e.module, e.dim, e.ids.tolist()) for e in units.outputs] == [("0", -1, [0, 1, 2, 3])]
+    for output in (["9", -1, [[0, 1, 4]]], ["0", 0, [[0, 1, 4]]], ["0", -1, [[0, 1, 5]]]):
+        with pytest.raises(AdaptCLError, match="do not fit the model"):
+            units_from_json({**units_to_json(units), "outputs": [output]}, model)
+
+
 GOOD = units_to_json(trace(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), torch.randn(2, 3)))
 
 

@@ -259,15 +259,15 @@ def read_description(path: Path) -> SampleForm:
 
 def made_up(known: SampleForm) -> Samples:
     """Two samples of this form, to trace and to try a model with."""
-    dice = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
 
     def inputs(form: Form) -> Tensor:
         shape = (2, *form.shape)
         if form.kind == "uint8":
-            return torch.randint(256, shape, generator=dice, dtype=torch.uint8)
+            return torch.randint(256, shape, generator=generator, dtype=torch.uint8)
         if form.kind in ("int64", "bool"):  # any table has a row 0, and a mask shows something
             return torch.full(shape, form.kind == "bool", dtype=getattr(torch, form.kind))
-        return torch.randn(shape, generator=dice).to(getattr(torch, form.kind))
+        return torch.randn(shape, generator=generator).to(getattr(torch, form.kind))
 
     def targets(form: Form) -> Tensor:
         kind = getattr(torch, form.kind)  # there is a class 0, and a number 1 with any loss

@@ -87,7 +87,7 @@ def dirichlet(
     return dealt
 
 
-def split_holdout(samples: Samples, share: float, dice: Generator) -> tuple[Samples, Samples]:
+def split_holdout(samples: Samples, share: float, generator: Generator) -> tuple[Samples, Samples]:
     """Divide a worker's samples at random into those to train on, and a share to test on."""
     count = max(1, round(share * len(samples)))
     if count >= len(samples):
@@ -95,7 +95,7 @@ def split_holdout(samples: Samples, share: float, dice: Generator) -> tuple[Samp
             f"holdout is {share:g}, but a worker has only {len(samples)} sample"
             f"{'s' * (len(samples) > 1)}, and none would be left to train on."
         )
-    order = torch.randperm(len(samples), generator=dice)
+    order = torch.randperm(len(samples), generator=generator)
     return samples.take(order[count:].sort().values), samples.take(order[:count].sort().values)
 
 

@@ -89,7 +89,7 @@ class FlowerTransport(RemoteTransport[OpenMessage]):
         self._began = time.monotonic()
         yield from ()
 
-    def deliver(self, task: Task) -> None:
+    def send(self, task: Task) -> None:
         self._end_task(task.worker)
         frame, is_complete = self._framed(task)
         frame.header[UNITS] = self._shared_units

@@ -1,7 +1,7 @@
-"""The only loop: deliver tasks, take what happens next, ask the strategy, close rounds.
+"""The only loop: send tasks, take what happens next, ask the strategy, close rounds.
 
 One turn reads downwards. The transport says what happens next: an update arrives, a worker is lost
-or comes back, a deadline passes. The loop hands that to the strategy and delivers the tasks that
+or comes back, a deadline passes. The loop hands that to the strategy and sends the tasks that
 the strategy gives back. When a round closes, the evaluator tests the model, the listeners get the
 round's record, the stop rule says whether the run goes on, and the checkpoint is saved.
 
@@ -86,7 +86,7 @@ class Loop:
             if resume is None:
                 self._act(self._strategy.start(), save)
             else:
-                self._deliver(self._strategy.outstanding())
+                self._send(self._strategy.outstanding())
             self._take_turns(self._strategy, lambda: self._is_over, save)
             if self._last_test is not None:
                 test = self._last_test(self._strategy)
@@ -136,7 +136,7 @@ class Loop:
 
     def _act(self, reaction: Reaction, save: Save | None = None) -> None:
         """Do what the answer asks for."""
-        self._deliver(reaction.tasks)
+        self._send(reaction.tasks)
         # The next round is trained while the last one is tested and written down.
         self._transport.begin()
         # A deadline lasts until it passes, a later one replaces it, or its round closes.
@@ -149,9 +149,9 @@ class Loop:
             if save is not None:
                 save(self._snapshot())
 
-    def _deliver(self, tasks: Iterable[Task]) -> None:
+    def _send(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            expected = self._transport.deliver(task)
+            expected = self._transport.send(task)
             self._tell(TaskSent(task.worker, task.round, self._transport.now, expected))
 
     def _finish_round(self, closed: Closed) -> None:

@@ -121,7 +121,7 @@ class SimulatedTransport(Transport):
         self._answered: dict[int, WorkerMemory] = {}
         """What a worker remembers once its update is acknowledged."""
         self._resumed_starts: dict[int, float] = {}
-        """When tasks that are delivered again after a resume were first sent."""
+        """When tasks that are sent again after a resume were first sent."""
         self._presence = environment.conditions.changes_of_presence()
         self._presence_seen = 0
 
@@ -143,7 +143,7 @@ class SimulatedTransport(Transport):
         self._trainings.close()
         torch.set_num_threads(self._cores)
 
-    def deliver(self, task: Task) -> Timing:
+    def send(self, task: Task) -> Timing:
         if task.worker in self._open:
             self._trainings.drop(task.worker)  # the last test takes the place of any task
         start = self._resumed_starts.pop(task.worker, self._now)

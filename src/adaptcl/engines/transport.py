@@ -70,14 +70,14 @@ class Transport(Remembered, ABC):
         """Get ready, from a snapshot or from the start; yields what is worth telling."""
 
     @abstractmethod
-    def deliver(self, task: Task) -> Timing | None:
+    def send(self, task: Task) -> Timing | None:
         """Send a task; gives its timing. An unknown training time is `inf`; None on a real clock.
 
         After a resume this is a task that was under way, given out again.
         """
 
     def begin(self) -> None:
-        """All tasks of this moment are delivered: work that has not begun yet may begin."""
+        """All tasks of this moment are sent: work that has not begun yet may begin."""
 
     @abstractmethod
     def next(self, deadline: float) -> Iterable[Happening]:

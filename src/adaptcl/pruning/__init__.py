@@ -24,6 +24,7 @@ from adaptcl.pruning.order import (
 from adaptcl.pruning.similarity import mean_similarity
 from adaptcl.pruning.worker_orders import FPGM, L1, HRank, Taylor
 from adaptcl.settings import is_custom
+from adaptcl.units import Layer, UnitMap
 
 ORDERS: dict[str, Order[Any]] = {
     "index": Index(),
@@ -67,6 +68,12 @@ def worker_order(name: str, custom: Mapping[str, WorkerOrder] | None = None) -> 
     return order
 
 
+def unmeasured_layers(name: str, units: UnitMap) -> list[Layer]:
+    """The layers of which the order of that name measures nothing, if it tells."""
+    tell = getattr(ORDERS.get(name), "unmeasured", None)
+    return [] if tell is None else tell(units)
+
+
 def custom_worker_orders(name: object) -> dict[str, WorkerOrder]:
     """The custom order of that name, by its name, if workers compute it; otherwise nothing."""
     if not is_custom(name):
@@ -95,5 +102,6 @@ __all__ = [
     "mean_similarity",
     "prune",
     "server_order",
+    "unmeasured_layers",
     "worker_order",
 ]

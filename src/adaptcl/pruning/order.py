@@ -114,11 +114,6 @@ class CustomOrder:
 
 
 def _computed(name: str, order: Any) -> Computed:
-    if hasattr(order, "frozen") and not hasattr(order, "computed"):
-        raise SettingError(
-            f"{name} has `frozen`, which no longer counts; say `computed`, which is one of "
-            f"{', '.join(get_args(Computed))}."
-        )
     computed: Computed = getattr(order, "computed", "by-workers")
     if computed not in get_args(Computed):
         raise SettingError(
@@ -186,7 +181,7 @@ def filters(view: WorkerView) -> Iterator[Filters]:
         slot = filter_slot(view.units, layer)
         if slot is None:
             continue
-        ids = units_of_rows(slot, layer, view.kept)
+        ids = units_left(slot.ids, layer, view.kept)
         of_layer = ids != FIXED
         rows = state[slot.tensor].movedim(slot.dim, 0).reshape(len(ids), -1)
         if bool(of_layer.any()):
@@ -208,8 +203,9 @@ def filter_slot(units: UnitMap, layer: Layer) -> Slot | None:
     return None
 
 
-def units_of_rows(slot: Slot, layer: Layer, kept: Kept) -> Tensor:
-    """The unit of each index of a slot in a sub-model; `FIXED` for units of other layers."""
-    ids = slot.ids[(slot.ids == FIXED) | kept.cpu()[slot.ids.clamp_min(0)]]
+def units_left(ids: Tensor, layer: Layer, kept: Kept) -> Tensor:
+    """The unit of each index in a sub-model, by those of the whole model; `FIXED` for units of
+    other layers."""
+    ids = ids[(ids == FIXED) | kept.cpu()[ids.clamp_min(0)]]
     inside = (ids >= layer.units.start) & (ids < layer.units.stop)
     return torch.where(inside, ids, FIXED)

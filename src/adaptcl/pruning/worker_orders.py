@@ -3,15 +3,17 @@
 The authors of L1 and FPGM prune each layer at a rate of its own. Here one order covers all layers,
 so values are made comparable across layers.
 
-A layer's feature map is the output of its module, passed on through the functions that directly
-follow: its batch norm and, for HRank, its activation. These are recognised when they are called, so
-it does not matter whether the model has modules for them or calls `F.relu`. The model continues
-with a copy of the recorded tensor, because an in-place activation would overwrite it.
+A layer's feature map is the output of its module, in which tracing has found the units, passed on
+through the functions that directly follow: its batch norm and, for HRank, its activation. These are
+recognised when they are called, so it does not matter whether the model has modules for them or
+calls `F.relu`. The model continues with a copy of the recorded tensor, because an in-place
+activation would overwrite it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +25,11 @@ from adaptcl.pruning.order import (
     Computed,
     UnitMeans,
     WorkerView,
-    filter_slot,
     filters,
-    units_of_rows,
+    units_left,
 )
-from adaptcl.units.tensors import OperationMode
+from adaptcl.units import Layer, UnitMap
+from adaptcl.units.tensors import OperationMode, first_output
 from adaptcl.units.user_model import evaluating
 
 
@@ -82,7 +84,18 @@ _ACTIVATIONS = frozenset(
 )
 
 
-class HRank:
+class _OrderOfMaps:
+    """An order that looks at feature maps."""
+
+    computed: Computed = "by-workers"
+
+    def unmeasured(self, units: UnitMap) -> list[Layer]:
+        """The layers without a feature map. Their units count like the mean of all others."""
+        measured = {output.module for output in units.outputs}
+        return [layer for layer in units.layers if layer.name not in measured]
+
+
+class HRank(_OrderOfMaps):
     """Mean rank of a unit's feature maps after batch norm and activation, from 0 to 1.
 
     From Lin et al. 2020, "HRank: Filter Pruning using High-Rank Feature Map": a feature map of low
@@ -93,7 +106,6 @@ class HRank:
     """
 
     summary = "mean rank of the feature maps (HRank, Lin et al. 2020)"
-    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
@@ -114,7 +126,7 @@ def _relative_rank(maps: Tensor) -> Tensor:
     return ranks / full
 
 
-class Taylor:
+class Taylor(_OrderOfMaps):
     """|Σ activation × gradient| of a unit's feature map, averaged over samples.
 
     From Molchanov et al. 2017, "Pruning Convolutional Neural Networks for Resource Efficient
@@ -125,7 +137,6 @@ class Taylor:
     """
 
     summary = "change of the loss without the unit, to first order (Taylor, Molchanov et al. 2017)"
-    computed: Computed = "by-workers"
 
     def importance(self, view: WorkerView) -> Tensor:
         means = UnitMeans(view.units)
@@ -189,18 +200,17 @@ class _Recorder(OperationMode):
         self._follow = follow
         self._passed_on: dict[int, tuple[Tensor, _FeatureMap]] = {}
 
-    def hook(self, ids: Tensor) -> Callable[[nn.Module, Any, Any], Tensor | None]:
-        """A forward hook that records the output of a module with these units."""
+    def hook(self, dim: int, ids: Tensor) -> Callable[[nn.Module, Any, Any], Any]:
+        """A forward hook that records the output of a module with these units in a dimension."""
 
-        def record(module: nn.Module, inputs: Any, output: Any) -> Tensor | None:
-            if not isinstance(output, Tensor) or output.ndim < 2:
+        def record(module: nn.Module, inputs: Any, output: Any) -> Any:
+            values = first_output(output)
+            if values is None or values.ndim + dim < 1 or values.shape[dim] != len(ids):
                 return None
-            channel = output.ndim - 1 if isinstance(module, nn.Linear) else 1
-            if output.shape[channel] != len(ids):
-                return None
-            recorded = _FeatureMap(ids, channel, output)
+            recorded = _FeatureMap(ids, values.ndim + dim, values)
             self.maps.append(recorded)
-            return self._pass_on(recorded, output)
+            passed_on = self._pass_on(recorded, values)
+            return (passed_on, *output[1:]) if isinstance(output, tuple) else passed_on
 
         return record
 
@@ -228,17 +238,16 @@ def _feature_maps(
     """Feature maps, the model's outputs and the targets of each of some random batches."""
     generator = seeds.generator(view.seed, "feature maps")
     chosen = torch.randperm(len(view.samples), generator=generator)[: _BATCHES * view.batch_size]
-    modules = dict(view.model.named_modules())
-    with evaluating(view.model):
+    modules, layers = dict(view.model.named_modules()), {e.name: e for e in view.units.layers}
+    with evaluating(view.model), _differentiable(view.model):
         for indexes in torch.split(chosen, view.batch_size):
             inputs, targets = view.samples.batch(indexes.to(view.samples.device))
             recorder = _Recorder(follow)
             hooks = []
-            for layer in view.units.layers:
-                slot = filter_slot(view.units, layer)
-                if slot is not None and slot.tensor == f"{layer.name}.weight":
-                    hook = recorder.hook(units_of_rows(slot, layer, view.kept))
-                    hooks.append(modules[layer.name].register_forward_hook(hook))
+            for output in view.units.outputs:
+                ids = units_left(output.ids, layers[output.module], view.kept)
+                hook = recorder.hook(output.dim, ids)
+                hooks.append(modules[output.module].register_forward_hook(hook))
             try:
                 with recorder:
                     outputs = view.objective.outputs(view.model, inputs, targets)
@@ -246,3 +255,19 @@ def _feature_maps(
                 for handle in hooks:
                     handle.remove()
             yield recorder.maps, outputs, targets
+
+
+@contextmanager
+def _differentiable(model: nn.Module) -> Iterator[None]:
+    """Let recurrent layers be differentiated on a GPU, which they are only in training mode.
+
+    There they differ by their dropout alone.
+    """
+    recurrent = {each: each.dropout for each in model.modules() if isinstance(each, nn.RNNBase)}
+    for module in recurrent:
+        module.training, module.dropout = True, 0.0
+    try:
+        yield
+    finally:
+        for module, dropout in recurrent.items():
+            module.training, module.dropout = False, dropout

@@ -44,7 +44,7 @@ class AggregationSettings:
     """How sub-models are merged."""
 
     aggregation: str = setting(
-        "by-worker", "how to merge a unit that some sub-models have lost", choices=_RULES
+        "by-worker", "how to merge a unit that some sub-models lack", choices=_RULES
     )
     fading: float = setting(
         0.0,
@@ -56,8 +56,8 @@ class AggregationSettings:
     )
 
     @property
-    def share_lost(self) -> float:
-        """The share of its value that a unit loses in a sub-model that lacks it."""
+    def share_missing(self) -> float:
+        """The share of its value that a unit loses where it is missing from a sub-model."""
         return {"by-worker": 1.0, "by-unit": 0.0}.get(self.aggregation, self.fading)
 
 
@@ -67,7 +67,7 @@ class Aggregation:
     def __init__(self, units: UnitMap, like: State, settings: AggregationSettings) -> None:
         self._units = units
         self._rule = settings.aggregation
-        self._share_lost = settings.share_lost
+        self._share_missing = settings.share_missing
         self._as_std = units.variances & units.by_tensor.keys()
         self._device = next((tensor.device for tensor in like.values()), torch.device("cpu"))
         floats = {
@@ -164,17 +164,17 @@ class Aggregation:
             by change   (Σ + (w − h)·(1 − fading)·v) / w
 
         Statistics that scale with `powers` of the unit's remaining share are merged as if nothing
-        had been lost, and then scaled.
+        were missing, and then scaled.
         """
-        weight, lost = self._weight, self._share_lost
-        fading = lost if powers is None else 0.0
+        weight, share = self._weight, self._share_missing
+        fading = share if powers is None else 0.0
         if self._rule == "by-change":
             mean = (total + (weight - held) * ((1 - fading) * before)) / weight
         elif self._rule == "by-worker" and powers is None:
             mean = total / weight
         else:
             mean = total / held.clamp_min(_TINY)
-        return mean if powers is None else mean * (1 - lost * (1 - held / weight)) ** powers
+        return mean if powers is None else mean * (1 - share * (1 - held / weight)) ** powers
 
 
 _AT_A_TIME = 64  # how many different sub-models are collected before they are counted
@@ -241,7 +241,7 @@ class Holders:
             self._counted[name] = product.view(shape) + (0.0 if counted is None else counted)
 
 
-def zero_lost_units(
+def zero_missing_units(
     state: State, units: UnitMap, sub_models: Sequence[Kept], *, counts_as_zero: bool
 ) -> State:
     """The model with zeros for the units that no sub-model holds, as it is delivered.
@@ -257,10 +257,9 @@ def zero_lost_units(
     holders = Holders(units, next(iter(state.values())).device)
     for kept in sub_models:
         holders.add(kept, 1.0)
-    trained = {name for name in units.by_tensor if units.tied.get(name, name) in units.parameters}
     zeroed = {
         name: torch.where(weight > 0, state[name], 0)
         for name, weight in holders.weights().items()
-        if name in trained - units.frozen and not bool((weight > 0).all())
+        if name not in units.buffers | units.frozen and not bool((weight > 0).all())
     }
     return {**state, **zeroed}

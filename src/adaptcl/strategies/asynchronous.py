@@ -4,14 +4,14 @@ Each worker runs all rounds at its pace, so there are W·T merges. For the recor
 round. Subclasses say how an update is merged and, if they like, who has to wait.
 
 The model moves on while a worker trains. So most methods do not merge the model that a worker
-sends but its *change*: what it sends minus what it pulled. Running statistics of norm layers are
-always mixed, never added as changes (`mix_statistics`).
+sends but its *change*: what it sends minus what it pulled. Buffers, such as the running statistics
+of norm layers, are always mixed, never added as changes (`mix_measured`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,6 @@ from adaptcl.storage import Tree
 from adaptcl.strategies.strategy import BaseStrategy, Closed, Job, Reaction
 from adaptcl.training import Arrival, Task, Update
 from adaptcl.units import Kept, State
-from adaptcl.units.unit_map import is_variance
 
 
 @dataclass(frozen=True)
@@ -163,18 +162,19 @@ class Asynchronous(BaseStrategy, ABC):
         return {worker for worker, here in enumerate(self._present) if not here}
 
 
-def is_statistic(name: str) -> bool:
-    """Whether a tensor is a running statistic of a norm layer: measured, not trained."""
-    return is_variance(name) or name.rpartition(".")[2] == "running_mean"
-
-
-def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: float) -> State:
+def add_change(
+    state: State,
+    sent: State,
+    pulled: Mapping[str, Tensor],
+    weight: float,
+    buffers: Container[str],
+) -> State:
     """A model moved by `weight` times a worker's change, `sent` minus `pulled`, as new tensors.
 
-    Running statistics are mixed instead (`mix_statistics`), and so are whole numbers.
+    The `buffers` are mixed instead (`mix_measured`), and so are whole numbers.
     """
-    measured = {n: t for n, t in state.items() if is_statistic(n) or not t.is_floating_point()}
-    mixed = mix_statistics(measured, sent, weight)
+    measured = {n: t for n, t in state.items() if n in buffers or not t.is_floating_point()}
+    mixed = mix_measured(measured, sent, weight)
     return {
         name: mixed[name]
         if name in mixed
@@ -183,11 +183,11 @@ def add_change(state: State, sent: State, pulled: Mapping[str, Tensor], weight: 
     }
 
 
-def mix_statistics(state: State, sent: State, weight: float) -> State:
-    """Running statistics for a model that was moved by `weight` times a worker's change.
+def mix_measured(state: State, sent: State, weight: float) -> State:
+    """Buffers for a model that was moved by `weight` times a worker's change.
 
     They are measured, so newer ones replace older ones. Added as changes they overshoot: a worker
-    corrects the statistics that it pulled, and while it trained, others have made the same
+    corrects the running statistics that it pulled, and while it trained, others have made the same
     correction. A model of SSP tested at 22 % with such a sum had 63 % with fresh statistics.
 
     The share 2w / (1 + w) makes a running mean whose values are on average as old as those of a

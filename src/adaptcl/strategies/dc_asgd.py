@@ -14,11 +14,12 @@ the paper reports 75 and 74 %. With the mean, halving the epochs of a commit dou
 server moves in total, and in the paper accuracy rises with every halving (68, 74 and 79 %).
 
 The method works best with small commits. So a round has `commit_epochs` epochs, and there are more
-rounds in return. Every worker trains exactly as many steps as with any other strategy, because
-fractions of a step are carried over to the next commit.
+rounds in return. Every worker trains exactly as many steps as with any other strategy: where
+`commit_epochs` does not divide the epochs of a run, commits are longer or shorter, and fractions of
+a step are carried over to the next commit.
 
-Running statistics of norm layers have no gradient; they are mixed as in SSP. Every other tensor
-counts as trained, including the second name of a tied one.
+Buffers, such as the running statistics of norm layers, have no gradient, whatever their names; they
+are mixed as in SSP.
 """
 
 from __future__ import annotations
@@ -32,12 +33,7 @@ import torch
 
 from adaptcl.errors import SettingError
 from adaptcl.settings import setting
-from adaptcl.strategies.asynchronous import (
-    Asynchronous,
-    AsynchronousSettings,
-    is_statistic,
-    mix_statistics,
-)
+from adaptcl.strategies.asynchronous import Asynchronous, AsynchronousSettings, mix_measured
 from adaptcl.strategies.strategy import Job
 from adaptcl.training import Task, Update
 from adaptcl.units import State
@@ -59,14 +55,15 @@ class DCASGDSettings(AsynchronousSettings):
     commit_epochs: float = setting(
         0.5,
         "local epochs between commits, instead of epochs; the number of rounds grows so that each "
-        "worker trains as many epochs in all",
+        "worker trains as many epochs in all; where they are no whole number of commits, commits "
+        "are longer or shorter",
         above=0,
         at_most=1000,
     )
 
 
 def _commits(rounds: int, epochs: float, commit_epochs: float) -> int:
-    """How many commits are as many epochs as these rounds."""
+    """How many commits come nearest to as many epochs as these rounds."""
     return max(1, round(rounds * epochs / commit_epochs))
 
 
@@ -93,8 +90,8 @@ class DCASGD(Asynchronous):
                 "DC-ASGD-a computes gradients from what SGD changed, so its optimizer must be "
                 f"'sgd', not {job.recipe.optimizer!r}."
             )
-        epochs = settings.commit_epochs
-        rounds = _commits(job.rounds, job.recipe.epochs, epochs)
+        rounds = _commits(job.rounds, job.recipe.epochs, settings.commit_epochs)
+        epochs = job.rounds * job.recipe.epochs / rounds
         decay = job.recipe.learning_rate_decay ** (epochs / job.recipe.epochs)
         recipe = replace(job.recipe, epochs=epochs, learning_rate_decay=decay)
         super().__init__(replace(job, rounds=rounds, recipe=recipe), settings)
@@ -102,7 +99,7 @@ class DCASGD(Asynchronous):
         self._mean_square: State = {
             name: torch.zeros_like(tensor)
             for name, tensor in job.state.items()
-            if tensor.is_floating_point() and not is_statistic(name)
+            if tensor.is_floating_point() and name not in self.units.buffers
         }
 
     def schedule_round(self, round: int) -> int | None:
@@ -118,7 +115,7 @@ class DCASGD(Asynchronous):
         length = recipe.learning_rate * max(1, steps)
         server_step = settings.dc_learning_rate or recipe.learning_rate
         measured = {n: tensor for n, tensor in self.state.items() if n not in self._mean_square}
-        state = {**self.state, **mix_statistics(measured, update.state, 1 / self.job.workers)}
+        state = {**self.state, **mix_measured(measured, update.state, 1 / self.job.workers)}
         for name, mean_square in self._mean_square.items():
             gradient = (task.state[name] - update.state[name]) / length
             square = gradient.square()

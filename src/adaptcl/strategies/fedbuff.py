@@ -68,6 +68,6 @@ class FedBuff(Asynchronous):
         size = self.settings.buffer_size
         moves = self.merges // size - (self.merges - staleness) // size
         weight = self._learning_rate / math.sqrt(1 + moves) / size
-        self._next = add_change(self._next, update.state, task.state, weight)
+        self._next = add_change(self._next, update.state, task.state, weight, self.units.buffers)
         if (self.merges + 1) % size == 0:
             self.state = self._next

@@ -57,7 +57,9 @@ class SSP(Asynchronous):
         if self.settings.ssp_merging == "model":
             self.state = mix(self.state, update.state, weight)
         else:
-            self.state = add_change(self.state, update.state, task.state, weight)
+            self.state = add_change(
+                self.state, update.state, task.state, weight, self.units.buffers
+            )
 
     def returned(self, worker: int) -> None:
         """Let a worker come back level with the slowest.

@@ -1,7 +1,7 @@
 """The contract of a strategy: a small state machine that turns arriving updates into tasks.
 
 A strategy never asks for the time, opens a socket or trains. The loop hands it one event at a
-time and delivers the tasks that it returns. The strategy does not see whether the clock is virtual
+time and sends the tasks that it returns. The strategy does not see whether the clock is virtual
 or real, or whether workers are threads or hospitals. It answers each arrival separately, so a
 barrier is its choice: synchronous and asynchronous methods run on the same loop.
 """
@@ -56,7 +56,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class Reaction:
-    """A strategy's answer to an event: tasks to deliver, and the round that the event closed."""
+    """A strategy's answer to an event: tasks to send, and the round that the event closed."""
 
     tasks: tuple[Task, ...] = ()
     closed: Closed | None = None

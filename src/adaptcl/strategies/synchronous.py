@@ -28,7 +28,7 @@ from adaptcl.records import WorkerRecord
 from adaptcl.seeds import generator
 from adaptcl.settings import When, setting
 from adaptcl.storage import Tree
-from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_lost_units
+from adaptcl.strategies.aggregation import Aggregation, AggregationSettings, zero_missing_units
 from adaptcl.strategies.strategy import BaseStrategy, Closed, Job, Reaction
 from adaptcl.training import Arrival, Pruning, Task
 from adaptcl.training.divergence import first_not_finite
@@ -204,8 +204,8 @@ class Synchronous(BaseStrategy):
 
     def model(self) -> State:
         """The global model; what no worker holds any more counts as cut."""
-        counts_as_zero = self.settings.share_lost == 1
-        return zero_lost_units(self.state, self.units, self.kept, counts_as_zero=counts_as_zero)
+        counts_as_zero = self.settings.share_missing == 1
+        return zero_missing_units(self.state, self.units, self.kept, counts_as_zero=counts_as_zero)
 
     def sub_models(self) -> Sequence[Kept]:
         return self.kept

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptcl.data import Samples
+from adaptcl.errors import SettingError
 from adaptcl.storage import Tree
 from adaptcl.training.group_lasso import GroupLasso
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
@@ -32,7 +33,8 @@ def lambda_of_batch(
     """λ that makes the lasso the share s of the whole loss on a batch: s·loss / ((1 − s)·penalty).
 
     `indexes` are those of the batch's samples. Batch-norm statistics are restored, so the model
-    does not change.
+    does not change. A negative loss, such as of a likelihood, has no shares. Its size is no
+    measure either: a constant added to the loss changes it, and nothing that is learned.
     """
     if strength == 0:
         return 0.0
@@ -44,6 +46,12 @@ def lambda_of_batch(
         loss = float(objective.mean_loss(outputs, targets))
         for name, buffer in model.named_buffers():
             buffer.copy_(before[name])
+    if loss < 0:
+        raise SettingError(
+            f"strength is {strength:g}, the share of the group lasso in the loss of a first batch, "
+            f"but that loss is negative ({loss:.3g}); add a constant to the loss that keeps it "
+            "positive, or set strength = 0 to train without the group lasso."
+        )
     penalty = GroupLasso(model, units, kept).penalty()
     return strength * loss / ((1 - strength) * penalty) if penalty else 0.0
 

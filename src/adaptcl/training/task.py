@@ -1,7 +1,7 @@
 """What server and worker exchange: a task out, an update back.
 
 A worker is a function of its task and its memory. It knows neither the strategy that chose the
-task nor the transport that delivered it, so the same worker serves a simulation and a network.
+task nor the transport that brought it, so the same worker serves a simulation and a network.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ OPTIMIZERS = ("sgd", "adamw")
 class Recipe:
     """Settings of local training, the same for every worker of a run.
 
-    By default epochs, batch size, learning rate, weight decay and strength are the paper's for
-    CIFAR-10 (its appendix). The paper has β = 1, and no clipping, accumulation, schedule or
-    FedProx.
+    Without a preset, epochs, batch size, learning rate, weight decay and strength are the paper's
+    for CIFAR-10 (its appendix). The default job's preset has others. The paper has β = 1, and no
+    clipping, accumulation, schedule or FedProx.
     """
 
     epochs: float = setting(

@@ -71,8 +71,9 @@ class Worker:
         held_back: Samples | None = None,
         test_every: int = 1,
     ) -> None:
-        """With `held_back` samples the worker tests the model of every `test_every`-th task on
-        them, beginning with its first, before it trains."""
+        """With `held_back` samples the worker tests models on them before it trains, in round 1 and
+        every `test_every` rounds. Rounds count as in its tasks: behind a barrier all workers of a
+        round test, or none."""
         self.number = number
         self.samples = samples
         self.model = model

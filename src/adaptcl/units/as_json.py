@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from adaptcl.errors import AdaptCLError
 from adaptcl.units.tracing.numbering import without_units
-from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
+from adaptcl.units.unit_map import FIXED, Axis, Layer, Slot, StoredSize, UnitMap, Work
 
 _STEPS = (0, 1)  # unit numbers repeat or count up, so a few runs of them stand for many
-_MOST_DIMENSIONS = 16  # of a tensor that a module averages
+_MOST_DIMENSIONS = 16  # of a tensor that a module works on
 _TOO_LARGE = 2**53  # for numbers in JSON: not every program can hold it
 
 
@@ -43,6 +43,7 @@ def units_to_json(units: UnitMap) -> dict[str, Any]:
         },
         "sizes": [[size.module, size.attribute, _runs(size.ids.tolist())] for size in units.sizes],
         "averages": [[e.module, e.dim, _runs(e.ids.tolist())] for e in units.averages],
+        "outputs": [[e.module, e.dim, _runs(e.ids.tolist())] for e in units.outputs],
         "heads": sorted(units.heads),
     }
 
@@ -74,7 +75,8 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
                 for name, runs in value["scale_powers"].items()
             },
             sizes=tuple(_size(each, model, count) for each in value["sizes"]),
-            averages=tuple(_average(each, model, count) for each in value["averages"]),
+            averages=tuple(_axis(each, model, count) for each in value["averages"]),
+            outputs=tuple(_axis(each, model, count) for each in value.get("outputs", ())),
             heads=frozenset(layer.name for layer in layers if layer.name in value["heads"]),
         )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -86,8 +88,8 @@ def units_from_json(value: Any, model: nn.Module) -> UnitMap:
 
 def _refuse_repeated(value: Any) -> None:
     """Each entry makes a tensor, so a short text that repeats one could fill the memory."""
-    for name in ("slots", "sizes", "averages"):
-        places = [(place, where) for place, where, *_ in value[name]]
+    for name in ("slots", "sizes", "averages", "outputs"):
+        places = [(place, where) for place, where, *_ in value.get(name, ())]
         if len(set(places)) < len(places):
             raise ValueError(f"{name} names the same place twice")
 
@@ -146,16 +148,16 @@ def _size(value: Any, model: nn.Module, count: int) -> StoredSize:
     return StoredSize(module, attribute, _numbers(runs, stored, FIXED, count))
 
 
-def _average(value: Any, model: nn.Module, count: int) -> Average:
-    """What a module averages over; no more than the model has numbers."""
+def _axis(value: Any, model: nn.Module, count: int) -> Axis:
+    """A dimension of units; no longer than the model has numbers."""
     module, dim, runs = value
     model.get_submodule(module)
     if type(dim) is not int or not -_MOST_DIMENSIONS <= dim < 0:
         raise ValueError(f"{dim!r:.50} is no dimension from the end")
     length = sum(_number(each) for _, _, each in runs)
     if length > sum(each.numel() for each in model.parameters()):
-        raise ValueError(f"{module!r:.50} does not average over {length}")
-    return Average(module, dim, _numbers(runs, length, FIXED, count))
+        raise ValueError(f"{module!r:.50} has no {length} units")
+    return Axis(module, dim, _numbers(runs, length, FIXED, count))
 
 
 def _known(name: Any, whole: UnitMap) -> str:

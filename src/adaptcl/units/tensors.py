@@ -46,6 +46,12 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
         yield from tensors_in(vars(value))
 
 
+def first_output(output: Any) -> Tensor | None:
+    """What a module gives, or the first of several, such as a recurrent layer's outputs."""
+    first = output[0] if type(output) is tuple and output else output
+    return first if isinstance(first, Tensor) else None
+
+
 def mapped(function: Callable[[Tensor], Tensor], tensors: Tensors) -> Tensors:
     """Apply a function to every tensor; the structure stays."""
     if isinstance(tensors, Tensor):

@@ -79,14 +79,13 @@ class StoredSize:
 
 
 @dataclass(frozen=True)
-class Average:
-    """A module that averages over units, such as a layer norm. It counts those cut as zeros."""
+class Axis:
+    """The dimension of units in what a module works on."""
 
     module: str
-    dim: int
-    """The dimension of the units, counted from the end."""
+    dim: int  # counted from the end
     ids: Tensor
-    """The unit of each index that it averages, or `FIXED`."""
+    """The unit of each index, or `FIXED`."""
 
 
 @dataclass(frozen=True)
@@ -164,8 +163,8 @@ class UnitMap:
     frozen: frozenset[str] = frozenset()
     """Names of the parameters that are not trained (`requires_grad` is False)."""
     constants: frozenset[str] = frozenset()
-    """Names of the buffers that hold an infinity or NaN, such as the mask of causal attention. They
-    cannot be averaged, so they never change."""
+    """Names of the buffers that training does not change, among them all that hold infinity or NaN,
+    such as the mask of causal attention: these cannot be averaged."""
     dtypes: Mapping[str, torch.dtype] = field(default_factory=dict)
     """The type of each tensor; float32 if it is missing."""
     alike: frozenset[str] = frozenset()
@@ -176,7 +175,11 @@ class UnitMap:
     activation scales by s to this power (see `scale_powers.py`); 1 if it is missing."""
     sizes: tuple[StoredSize, ...] = ()
     """The attributes that the forward pass reads as sizes, other than those of PyTorch's layers."""
-    averages: tuple[Average, ...] = ()
+    averages: tuple[Axis, ...] = ()
+    """Of the modules that average over units, such as a layer norm: they count those cut as zeros.
+    """
+    outputs: tuple[Axis, ...] = ()
+    """Of the layers whose module gives their units as its output, or as the first of several."""
     heads: frozenset[str] = frozenset()
     """Names of the layers whose units are heads of attention."""
 
@@ -196,6 +199,11 @@ class UnitMap:
     def trained(self) -> frozenset[str]:
         """Names of the parameters that are trained; of all, if none is."""
         return self.parameters - self.frozen or self.parameters
+
+    @cached_property
+    def buffers(self) -> frozenset[str]:
+        """Names of all tensors that are no parameters: measured or counted, never trained."""
+        return frozenset(n for n in self.shapes if self.tied.get(n, n) not in self.parameters)
 
     @cached_property
     def variances(self) -> frozenset[str]:

@@ -37,7 +37,6 @@ settings_drawn = st.builds(
     min_pruned_rate=st.floats(0, 0.99),
     min_retention=st.floats(0.01, 1),
     alpha=st.floats(1, 10),
-    literal_min_retention=st.booleans(),
     grow=st.just(False),
 )
 GROWING = replace(PAPER, grow=True)
@@ -153,7 +152,6 @@ LINE, NARROW, FLAT = (
         ([Point(1.0, 80.0)], 50.0, PAPER, 0.1875),
         ([Point(1.0, 52.0)], 50.0, PAPER, 0),
         ([Point(1.0, 80.0)], 50.0, STRICT, 0.1),
-        ([Point(1.0, 80.0)], 50.0, replace(STRICT, literal_min_retention=True), 0.1875),
         # A line: 50 s at γ = 0.6, which is P = 0.2/0.8; and no more than ρ_max at once.
         (LINE, 50.0, PAPER, 0.25),
         (LINE, 25.0, PAPER, 0.5),
@@ -171,7 +169,6 @@ LINE, NARROW, FLAT = (
         ([Point(1.0, 80.0), Point(0.8, 100.0), Point(0.8, 65.0)], 50.0, PAPER, 0.25),
         # 27 s need γ = 0.091, below γ_min = 0.1.
         (FLAT, 27.0, PAPER, 1 - 0.1 / 0.13),
-        (FLAT, 27.0, replace(PAPER, literal_min_retention=True), 1 - 0.091 / 0.13),
         # A smaller sub-model has not made it faster.
         ([Point(1.0, 40.0), Point(0.75, 39.9)], 20.0, PAPER, 0),
         # Growing: 60 s belong to γ = 0.75; never beyond the whole model, and not for a little.
@@ -212,7 +209,7 @@ def test_every_history_gives_a_rate_between_zero_and_the_largest(
 def test_no_pruning_goes_below_the_smallest_retention(
     history: list[Point], target: float, settings: GuardSettings
 ) -> None:
-    rate = guarded_pruned_rate(history, target, replace(settings, literal_min_retention=False))
+    rate = guarded_pruned_rate(history, target, settings)
     now = history[-1].retention
     assert rate == 0 or now * (1 - rate) >= settings.min_retention - 1e-12
 
@@ -312,16 +309,7 @@ def test_great_differences_stop_at_the_smallest_retention(
     sigma: float, bandwidth_max: float
 ) -> None:
     held = prunings(PAPER, sigma, bandwidth_max, 8)[1]
-    literal = prunings(replace(PAPER, literal_min_retention=True), sigma, bandwidth_max, 8)[1]
     assert min(held) == pytest.approx(0.1)
-    assert min(literal) < 0.08
-
-
-def test_literally_the_slowest_worker_of_sigma_10_ends_near_the_seven_percent_of_the_paper() -> (
-    None
-):
-    literal = prunings(replace(PAPER, literal_min_retention=True), 10, 5, 8)[1]
-    assert literal[0] == pytest.approx(0.0698, abs=0.002)
 
 
 @given(histories, st.floats(0.1, 1000), settings_drawn)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptcl.engines.bandwidths import bandwidths
 from adaptcl.strategies.adaptcl.pruned_rate import (
     RateSettings,
     divided_differences,
@@ -71,6 +72,20 @@ def test_the_papers_ten_workers_become_equal_in_three_prunings() -> None:
     assert rates[2] == pytest.approx([*third, *[0.0] * 8], abs=0.003)
     assert rates[3] == [0.0] * 10
     assert kept == pytest.approx([*targets[:2], 0.390, *targets[3:]], abs=0.001)
+
+
+def test_as_printed_the_slowest_worker_of_sigma_10_ends_near_the_papers_seven_percent() -> None:
+    links = bandwidths(MODEL_SIZE, 5, TRAINING_TIME, 10, 10)
+    kept = [1.0] * 10
+    histories: dict[int, list[Point]] = {worker: [] for worker in range(10)}
+    for _ in range(8):
+        for worker, points in histories.items():
+            points[:] = [p for p in points if p.retention != kept[worker]]
+            time = 2 * MODEL_SIZE * kept[worker] / links[worker] + TRAINING_TIME
+            points.append(Point(kept[worker], time))
+        rates = pruned_rates(histories, PAPER)
+        kept = [g * (1 - rates[worker]) for worker, g in enumerate(kept)]
+    assert kept[0] == pytest.approx(0.0698, abs=0.002)
 
 
 def test_the_setting_runs_the_papers_example_as_printed(engine: Engines) -> None:

@@ -5,20 +5,66 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from adaptcl.pruning.worker_orders import Taylor
 from adaptcl.records import WorkerRecord
 from adaptcl.strategies.adaptcl.pruning_warnings import (
+    WarningsOnce,
     warn_cannot_get_smaller,
     warn_harmful_prunings,
 )
+from adaptcl.units import trace
 
 if TYPE_CHECKING:
     from tests.strategies.adaptcl.conftest import Engines, Lines
 
 SCALES = ("1.weight", "4.weight")
 """The BN scales of the model's two layers."""
+
+
+class Bare(nn.Module):
+    """Its first layer is a parameter of the model itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Parameter(torch.ones(3, 8)), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.relu(x @ self.hidden))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "example", "name"),
+    [
+        (Bare(), torch.zeros(2, 3), "the model itself"),
+        (nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.zeros(2, 5, 8), "self_attn"),
+    ],
+)
+def test_layers_that_an_order_cannot_measure_are_told_once(
+    model: nn.Module, example: Tensor, name: str
+) -> None:
+    units, once = trace(model, example), WarningsOnce()
+    assert once.unmeasured("l1", units) == once.unmeasured("my:Order", units) == ()
+    (warning,) = once.unmeasured("taylor", units)
+    assert name in warning
+    assert once.unmeasured("taylor", units) == ()
+
+
+def test_only_who_prunes_is_told_of_layers_without_feature_maps(
+    engine: Engines, line: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Taylor, "unmeasured", lambda _, units: units.layers)
+    settings = {"pruning": "taylor", "least_speed_up": 1.0}
+    equal, unequal = engine(line(40, 40, 40), **settings), engine(line(60, 40, 20), **settings)
+    assert not any(closed.warnings for closed in equal.until(4).closed)
+    for _ in range(2):
+        unequal.until(3)
+    told = [warning for closed in unequal.closed for warning in closed.warnings]
+    assert [warning for warning in told if "feature maps" in warning] == told[:1]
 
 
 def test_a_harmful_pruning_is_told_in_one_sentence(engine: Engines, line: Lines) -> None:

@@ -59,7 +59,9 @@ class SubModels:
         distinct = dict(zip(keys, kept, strict=True))
         place = {key: number for number, key in enumerate(distinct)}
         of_worker = tuple(place[key] for key in keys)
-        return cls(units_to_json(units), tuple(distinct.values()), of_worker)
+        # Only pruning needs to know where layers have their units, and these are pruned.
+        described = {part: each for part, each in units_to_json(units).items() if part != "outputs"}
+        return cls(described, tuple(distinct.values()), of_worker)
 
     @property
     def layers(self) -> dict[str, int]:

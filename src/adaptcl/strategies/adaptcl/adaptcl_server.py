@@ -11,7 +11,7 @@ those of every method with a barrier, in `synchronous.py`, and of every method, 
     6          obtain P_1 … P_W with Algorithm 2        `AdaptCL._learned_rates`
     7      for each worker w = 1 … W:                   `Synchronous._ask`
     8          θ_w ← θ_g ⊙ I_w                          `BaseStrategy._cut`
-    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop delivers the task
+    9          send θ_w and P_w to worker w             `AdaptCL.plan`; the loop sends the task
 
 θ_g is the global model, θ_w a worker's sub-model, I_w its kept units, φ_w its update time and P_w
 its pruned rate. P_w stays pending until the worker's update confirms it.
@@ -93,10 +93,10 @@ class AdaptCLSettings(GuardSettings, SynchronousSettings):
 
 
 class AdaptCL(Synchronous):
-    """The paper's system with our defaults; the presets `paper-*` choose the paper's own.
+    """The paper's system, as the presets `paper-*` set it.
 
-    Ours are the order `balanced-bnscalor`, merging by change, guards around Algorithm 2 and widths
-    in multiples of 16.
+    Without a preset it has the order `balanced-bnscalor`, merging by change, guards around
+    Algorithm 2 and widths in multiples of 16.
     """
 
     summary = "a sub-model for each worker, sized from its measured update times"
@@ -214,6 +214,8 @@ class AdaptCL(Synchronous):
             rates = self._or_pending(learned)
             warnings = self._warn_of(learned)
         self._pending = {worker: rate for worker, rate in enumerate(rates) if rate != 0}
+        if any(rate > 0 for rate in rates):
+            warnings += self._warnings_once.unmeasured(self.settings.pruning, self.units)
         self._decisions += 1
         for worker in range(self.job.workers):
             self._speeds.forget_times(worker)
@@ -290,8 +292,8 @@ class AdaptCL(Synchronous):
     def _min_retention(self) -> float:
         """γ_min, which a pruning must leave; 0 where it may fall below."""
         settings = self.settings
-        literal = settings.literal_min_retention or settings.literal_algorithm_2
-        return 0.0 if literal or settings.pruned_rates else settings.min_retention
+        may_fall = settings.literal_algorithm_2 or settings.pruned_rates
+        return 0.0 if may_fall else settings.min_retention
 
     @cached_property
     def _smallest(self) -> float:

@@ -62,9 +62,6 @@ class GuardSettings(RateSettings):
         at_least=1,
         condition=When(unused=["pruned_rates", "literal_algorithm_2"]),
     )
-    literal_min_retention: bool = learned_rates(
-        False, "apply γ_min only where Algorithm 2 does, so that retention can fall below it"
-    )
     grow: bool = setting(
         True,
         "let a sub-model grow back when its worker becomes faster (not in the paper)",
@@ -139,9 +136,8 @@ def guarded_pruned_rate(history: Sequence[Point], target: float, settings: Guard
         return (now.retention - wanted) / now.retention
     if not follows_size(history):
         return 0.0
-    if not settings.literal_min_retention:
-        # As printed, line 5 lets the retention fall below γ_min.
-        wanted = max(wanted, settings.min_retention)
+    # As printed, line 5 lets the retention fall below γ_min.
+    wanted = max(wanted, settings.min_retention)
     return min(rate_to_reach(wanted, now, settings), settings.max_pruned_rate)  # lines 5 to 7, 10
 
 

@@ -34,7 +34,8 @@ learned_rates = partial(setting, condition=When(unused=["pruned_rates"]))
 
 @dataclass(frozen=True)
 class RateSettings:
-    """The control parameters of Algorithm 2."""
+    """The control parameters of Algorithm 2. Without a preset PI, ρ_max, γ_min and α
+    are the paper's; the default job has others."""
 
     pruning_interval: int = setting(10, "rounds between prunings (PI)", at_least=1)
     first_pruning: int = setting(
@@ -56,7 +57,8 @@ class RateSettings:
     )
     literal_algorithm_2: bool = learned_rates(
         False,
-        "follow Algorithm 2 exactly as printed, without guards; includes literal_min_retention",
+        "follow Algorithm 2 exactly as printed, without guards; retention can fall below "
+        "min_retention",
     )
 
     @property

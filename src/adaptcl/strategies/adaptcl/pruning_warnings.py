@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from adaptcl.errors import name_workers
+from adaptcl.errors import enumerated, name_workers
+from adaptcl.pruning import unmeasured_layers
 from adaptcl.pruning.budget import smallest_retention
 from adaptcl.records import WorkerRecord
 from adaptcl.storage import Remembered
@@ -82,6 +83,18 @@ class WarningsOnce(Remembered):
             return ()
         smallest = smallest_retention(units, width_multiple)
         return (warn_cannot_get_smaller(smallest, smallest_retention(units), stopped),)
+
+    def unmeasured(self, order: str, units: UnitMap) -> tuple[str, ...]:
+        """That the order has nothing to tell the units of some layers apart by."""
+        layers = unmeasured_layers(order, units)
+        if not layers or not self._is_new("unmeasured"):
+            return ()
+        names = dict.fromkeys(layer.place_in_block for layer in layers)
+        named = enumerated([repr(name) if name else "the model itself" for name in names])
+        return (
+            f"The pruning order {order!r} finds no feature maps of {named}, so units there all "
+            "count alike; the orders 'l1' and 'fpgm' measure weights instead.",
+        )
 
     def slow_at_any_size(self, slow: Sequence[int]) -> tuple[str, ...]:
         """Once for each worker, that pruning it further would not make it faster."""

@@ -142,6 +142,8 @@ def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
     scales = units.bn_scales & cuttable
     sizes = tuple(replace(size, ids=renumbered[size.ids]) for size in units.sizes)
     averages = tuple(replace(each, ids=renumbered[each.ids]) for each in units.averages)
+    left = {layer.name for layer in layers}
+    outputs = (each for each in units.outputs if each.module in left)
     return replace(
         units,
         slots=slots,
@@ -149,6 +151,7 @@ def pin_layers(units: UnitMap, names: Collection[str]) -> UnitMap:
         bn_scales=scales,
         sizes=sizes,
         averages=averages,
+        outputs=tuple(replace(each, ids=renumbered[each.ids]) for each in outputs),
     )
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from adaptcl.units.tensors import tensors_in
+from adaptcl.units.tensors import first_output, tensors_in
 from adaptcl.units.tracing.coupling import LONE, PINNED, Coupling, joined_by
 
 Value = TypeVar("Value")
@@ -103,6 +103,9 @@ class Flow:
         """The weights of convolutions with groups of several channels."""
         self.averages: dict[str, tuple[int, Tensor]] = {}
         """By module that averages over units: their dimension, from the end, and the candidates."""
+        self.outputs: dict[str, tuple[int, Tensor] | None] = {}
+        """By module whose output has candidates: their dimension, from the end, and which they are;
+        None if that is not the same in all its calls."""
         self.running: Sequence[str] = ()
         """The names of the modules that are running, the innermost last."""
         self.heads: list[Tensor] = []
@@ -257,6 +260,15 @@ class Flow:
         self.coupling.couple(ids, tag.ids)
         return True
 
+    def give(self, module: str, output: Any) -> None:
+        """Note the candidates in the output of a module that has run."""
+        tensor = first_output(output)
+        tag = None if tensor is None else self.tag(tensor)
+        found = None if tensor is None or tag is None else (tag.dim - tensor.dim(), tag.ids)
+        before = self.outputs.setdefault(module, found)
+        if before is not None and not (found and _same_axis(before, found)):
+            self.outputs[module] = None
+
     def fix(self, tensor: Tensor, dim: int, why: str = "") -> None:
         """Never cut this dimension of one of the model's tensors."""
         key = self._key(tensor, dim)
@@ -335,6 +347,10 @@ class Flow:
         if tensor in self._views:
             dim = self._views[tensor][1][dim]
         return self.name(tensor), dim
+
+
+def _same_axis(one: tuple[int, Tensor], other: tuple[int, Tensor]) -> bool:
+    return one[0] == other[0] and torch.equal(one[1], other[1])
 
 
 def _swapped(value: Any, swap: Callable[[Tensor], Tensor]) -> Any:

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from adaptcl.errors import enumerated
 from adaptcl.units.tracing.coupling import LONE, PINNED
 from adaptcl.units.tracing.flow import Flow
-from adaptcl.units.unit_map import FIXED, Average, Layer, Slot, StoredSize, UnitMap, Work
+from adaptcl.units.unit_map import FIXED, Axis, Layer, Slot, StoredSize, UnitMap, Work
 
 _NORMS = (_NormBase, nn.GroupNorm)
 """Batch, instance and group norm: each of their scales belongs to one unit."""
@@ -87,7 +87,14 @@ def number_units(
         },
         sizes=tuple(StoredSize(module, name, ids) for (module, name), ids in stored.items()),
         averages=tuple(
-            Average(module, dim, numbered(ids)) for module, (dim, ids) in flow.averages.items()
+            Axis(module, dim, numbered(ids)) for module, (dim, ids) in flow.averages.items()
+        ),
+        outputs=tuple(
+            Axis(layer.name, dim, units)
+            for layer in layers
+            if (given := flow.outputs.get(layer.name)) is not None
+            for dim, units in [(given[0], numbered(given[1]))]
+            if any(unit in layer.units for unit in units.tolist())
         ),
         heads=frozenset(layer.name for layer in layers if not heads.isdisjoint(layer.units)),
     )

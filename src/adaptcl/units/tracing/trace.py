@@ -145,6 +145,8 @@ def _follow(
         reach = ReachObserver(flow, pin, unreached or {}, sample)
 
         def leave(name: str, output: Any) -> None:
+            with torch._C.DisableTorchFunction():
+                flow.give(name, output)
             reach.give(name, output)
             reach.give(flow.module, output)
 

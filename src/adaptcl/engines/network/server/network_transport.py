@@ -101,7 +101,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
         self._began = self._clock() - (resume["now"] if resume else 0.0)
         self._running = True
 
-    def deliver(self, task: Task) -> None:
+    def send(self, task: Task) -> None:
         if task.worker in self._absent:
             return  # Flower takes no message for a node that it has never seen.
         self._end_task(task.worker)
@@ -324,7 +324,7 @@ class NetworkTransport(RemoteTransport[SentTask]):
         elif not self._running:
             yield Joined(worker)
         elif worker in self._open:
-            self.deliver(self._open[worker].task)
+            self.send(self._open[worker].task)
             yield Joined(worker, keeps_task=True)
             yield PhaseBegan(worker, "sending")
 

@@ -72,7 +72,7 @@ class RemoteTransport(Transport, Generic[Open]):
         return self._clock() - self._began
 
     @abstractmethod
-    def deliver(self, task: Task) -> None:
+    def send(self, task: Task) -> None:
         """Send a task, in place of the one that its worker may have."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class RemoteTransport(Transport, Generic[Open]):
         except UpdateError as error:
             self._frozen_holders.forget(task.worker)
             if isinstance(error, LackingError) and not asked.is_complete:
-                self.deliver(task)
+                self.send(task)
                 return None
             raise
         self._frozen_holders.answered(task)
