@@ -29,13 +29,13 @@ from adaptcl.data.columns import (
     is_readable,
     is_stored,
     is_structure,
-    labels_of,
     ready,
     refuse_repeated_columns,
     structure,
     typed_targets,
 )
 from adaptcl.data.frame_columns import columns_of
+from adaptcl.data.labels import labels_of
 from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
 from adaptcl.errors import DataError, listed
 from adaptcl.seeds import process_generators_seeded
@@ -142,7 +142,7 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     inputs, targets = source[0], _as_series(source[1])
     if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
         return inputs, targets
-    scalars = int | float | str | np.generic
+    scalars = int | float | str | np.generic | None  # None where a value is missing
     are_scalars = is_listed(targets) and targets and all(isinstance(t, scalars) for t in targets)
     if not (is_array(targets) or is_frame(targets) or isinstance(targets, Mapping) or are_scalars):
         return None
@@ -171,8 +171,9 @@ def _columns(frame: Any) -> tuple[Any, Any]:
     name = next((each for each in _TARGET_NAMES if each in names), None)
     if name is None:
         raise DataError(
-            f"The frame has the columns {listed(names)}, but none called label or target; give a "
-            "pair (frame, labels), or rename the column of the targets."
+            f"The frame has the columns {listed(names)}, but none called "
+            f"{', '.join(_TARGET_NAMES[:-1])} or {_TARGET_NAMES[-1]}; give a pair (frame, labels), "
+            "or rename the column of the targets."
         )
     return frame[[each for each in frame.columns if each != name]], frame[name]
 
