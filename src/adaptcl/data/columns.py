@@ -284,10 +284,11 @@ def check_inputs(inputs: Tensors) -> None:
                 f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these "
                 f"are {each.dtype}."
             )
-        _check_finite("Inputs", each)
+        check_finite("Inputs", each)
 
 
-def _check_finite(what: str, tensor: Tensor) -> None:
+def check_finite(what: str, tensor: Tensor) -> None:
+    """An error if some numbers are NaN or infinite."""
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         odd = ~finite.reshape(len(finite), -1).all(1)
@@ -303,7 +304,7 @@ def check_targets(targets: Tensors, count: int) -> None:
             number = len(each) if each.ndim else 1
             raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
         if each.is_floating_point():
-            _check_finite("Targets", each)
+            check_finite("Targets", each)
         elif each.dtype not in (torch.int64, torch.bool):
             raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
     if not isinstance(targets, Tensor) or targets.dtype != torch.int64 or targets.ndim != 1:
