@@ -22,7 +22,7 @@ from adaptcl.training.objectives.objective import scores_in
 
 
 class Delivered(nn.Module):
-    """A trained model that takes what it was trained on, and `predict`s the names of classes.
+    """A trained model that takes what it was trained on; `predict` names the classes.
 
     uint8 images [N, C, H, W] are scaled and normalised as in training, and floats are if they were
     floats in training. Anything else goes to the model as it is, so floats in place of images must
