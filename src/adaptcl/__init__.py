@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from adaptcl.api.results import Result, Results, compare, plot
     from adaptcl.api.run import describe, forecast, run, sweep
     from adaptcl.report.progress import Progress
-    from adaptcl.runs.result import Delivered, load
+    from adaptcl.runs.delivered import Delivered
+    from adaptcl.runs.result import load
     from adaptcl.training.objectives.objective import custom_objective
 else:
     _MODULES = {
-        "Delivered": "adaptcl.runs.result",
+        "Delivered": "adaptcl.runs.delivered",
         "Progress": "adaptcl.report.progress",
         "Result": "adaptcl.api.results",
         "Results": "adaptcl.api.results",

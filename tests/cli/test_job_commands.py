@@ -205,6 +205,19 @@ def test_a_model_is_described_layer_by_layer(command: Command) -> None:
     assert " %) can be cut; no sub-model retains less than " in output
 
 
+def test_describing_a_model_needs_no_samples_to_test_on(command: Command) -> None:
+    Path("my_points.py").write_text(
+        "import torch\n\n"
+        "def load(data_dir):\n"
+        "    return (torch.rand(60, 1, 8, 8), torch.arange(60) % 3), None\n"
+    )
+    sys.path.insert(0, str(Path.cwd()))
+    words = ("--model", "small", "--data", "my_points:load")
+    status, output, errors = command("describe", *words)
+    assert (status, errors) == (0, "")
+    assert "classifier" in output
+
+
 # What is asked for -------------------------------------------------------------------------------
 
 

@@ -35,6 +35,11 @@ def shown(command: Command, capsys: pytest.CaptureFixture[str]) -> Callable[...,
     return show
 
 
+def test_help_leaves_it_to_the_brackets_to_say_the_default() -> None:
+    for each in all_settings().values():
+        assert not re.search(r"\bempty\b|unless a preset says", each.help), each.name
+
+
 def test_all_settings_have_a_flag_with_help(shown: Callable[..., str]) -> None:
     text = shown("run", "--help-all")
     for each in all_settings().values():

@@ -163,6 +163,19 @@ def test_data_sets_may_name_their_classes() -> None:
         assert as_samples(source).classes == ("cat", "dog", "eel")
 
 
+def test_labels_with_gaps_are_refused_by_the_number_of_gaps() -> None:
+    gaps: list[Any] = [
+        ["cat", float("nan"), "dog", None],
+        pandas.Series(["cat", None, "dog", None]),
+        pandas.Series([1, None, 0, pandas.NA], dtype="Int64"),
+        pandas.Series([1, None, 0, None]),  # which makes floats of whole numbers
+        torch.tensor([1, torch.nan, 0, torch.nan]),
+    ]
+    for labels in gaps:
+        with pytest.raises(DataError, match="target has no value in 2 of 4 rows; fill or drop"):
+            as_samples((INPUTS, labels))
+
+
 def test_what_cannot_be_read_as_samples_is_refused() -> None:
     refused: list[tuple[Any, str]] = [
         (Listed((INPUTS[0], 0), (INPUTS[1, :2], 0)), r"Sample 1 .* \[2\], but sample 0 .* \[3\]"),
@@ -174,7 +187,7 @@ def test_what_cannot_be_read_as_samples_is_refused() -> None:
         (Listed({"text": "Hi", "label": 0}), r"'text' of sample 0 is a str \('Hi'\)"),
         (Listed((INPUTS[0], {"a": 1})), "label of sample 0 is a dict with 'a', not one class"),
         (Listed((INPUTS[0], FRAME)), "is a DataFrame with the columns a, target, b, c, not one"),
-        (Listed((INPUTS[0], None)), "label of sample 0 is None, not one class number or name"),
+        (Listed((INPUTS[0], None)), "The target has no value in 1 of 1 rows"),
         (Listed((INPUTS[0], torch.tensor([0, 1]))), r"int64 of the shape \[2\], not one class"),
         (Listed((INPUTS[0], torch.tensor(0.5))), "that of sample 0 is 0.5; to learn numbers"),
         (Listed((INPUTS[0], 1), (INPUTS[1], "cat")), "1 of 2 labels are names and the others"),
@@ -185,7 +198,7 @@ def test_what_cannot_be_read_as_samples_is_refused() -> None:
         ((np.array(list("abba")), LABELS), "an array of str32 of the shape .* must be numeric"),
         ({"inputs": INPUTS}, "The dictionary has 'inputs', but no 'labels'"),
         (DataLoader(Listed((INPUTS[0], 1))), "A DataLoader makes batches, .* give its data set"),
-        (FRAME.rename(columns={"target": "z"}), "the columns a, z, b, c, but none called label"),
+        (FRAME.rename(columns={"target": "z"}), "called labels, label, .* class or y; give"),
         (
             (FRAME.set_axis([*"abac"], axis=1), LABELS),
             "The frame has several columns with the name 'a'; rename or drop all but one",

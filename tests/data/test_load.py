@@ -312,5 +312,6 @@ def test_an_error_inside_a_factory_is_shown_as_it_is_with_a_note_of_the_call(mod
     with pytest.raises(TypeError, match="unsupported operand") as failed:
         load(f"{module}:fails", None)
     assert failed.value.__notes__ == [
-        f"This happened in {module}:fails, which was called as fails(None)."
+        f"This happened in {module}:fails, which was called as fails(None).",
+        "It was called with no --data-dir; give --data-dir DIR if it reads files.",
     ]

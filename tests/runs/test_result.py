@@ -20,7 +20,7 @@ from adaptcl.cli import main
 from adaptcl.data import Samples
 from adaptcl.data.description import SampleForm
 from adaptcl.errors import AdaptCLError, AdaptCLWarning, DataError
-from adaptcl.runs.result import Delivered
+from adaptcl.runs.delivered import Delivered
 
 HALF = {
     "pruned_rates": [[0.5, 0.0]],

@@ -126,7 +126,7 @@ def forecast_job(options: argparse.Namespace) -> None:
 
 
 def describe_job(options: argparse.Namespace) -> None:
-    workload = load_with_progress(requested_configs(options)[0])
+    workload = load_with_progress(requested_configs(options)[0], needs_test=False)
     with doing(f"tracing {options.flags.get('model', 'the model')}"):
         found = describe(workload.model, workload.samples_to_trace(), workload.fixed)
     print(found)
@@ -217,9 +217,9 @@ def named_listeners(names: str) -> list[Listener]:
 # Running it ---------------------------------------------------------------------------------------
 
 
-def load_with_progress(chosen: Config) -> Workload:
+def load_with_progress(chosen: Config, *, needs_test: bool = True) -> Workload:
     with bar(f"reading {chosen.job.data}") as progress:
-        return load_workload(chosen.job, progress)
+        return load_workload(chosen.job, progress, needs_test=needs_test)
 
 
 def session_of(config: Config, workload: Workload) -> Session:

@@ -44,11 +44,11 @@ class JobSettings:
         or_custom=True,
     )
     main_metric: str = _job(
-        "", "the metric by which tests are compared; empty takes the objective's first"
+        "", "the metric by which tests are compared, if not the objective's first"
     )
     better: str = _job(
         "",
-        "which values of the main metric are better; empty asks the metric",
+        "which values of the main metric are better, if the metric does not say so",
         choices=("", HIGHER, LOWER),
     )
     workers: int = _job(10, "number of workers (W)", at_least=1)

@@ -31,9 +31,10 @@ from adaptcl.data.published import (
     load_tiny_imagenet,
 )
 from adaptcl.data.samples import DataSet, Samples, without_test_part
-from adaptcl.errors import DataError, SettingError, describe_type, hint_at_value
+from adaptcl.errors import AdaptCLError, DataError, SettingError, describe_type, hint_at_value
 
 _TAKES = ("data_dir",)  # what a function that loads data is called with
+_NO_FOLDER = "no --data-dir; give --data-dir DIR if it reads files."
 FOLDER = "folder:"  # prefix of the path of images sorted into folders
 
 
@@ -115,10 +116,16 @@ def _load_custom(
     try:
         made = call_custom(name, factory, data_dir)
     except FileNotFoundError as error:
-        where = "no --data-dir" if data_dir is None else f"--data-dir {data_dir}"
+        where = _NO_FOLDER if data_dir is None else f"--data-dir {data_dir}."
         raise DataError(
-            f"{name} does not find {str(error.filename)!r}; it was called with {where}."
+            f"{name} does not find {str(error.filename)!r}; it was called with {where}"
         ) from error
+    except AdaptCLError:
+        raise
+    except Exception as error:
+        if data_dir is None:
+            error.add_note(f"It was called with {_NO_FOLDER}")
+        raise
     if isinstance(made, DataSet):
         return made
     if not isinstance(made, tuple | list) or len(made) != 2:

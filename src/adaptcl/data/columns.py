@@ -39,13 +39,13 @@ def is_frame(value: object) -> bool:
 
 def is_stored(value: object) -> bool:
     """Whether this is an array on disk: a memory map, or one of HDF5 or Zarr."""
-    if isinstance(value, Tensor | np.ndarray | np.generic) or _is_series(value):
+    if isinstance(value, Tensor | np.ndarray | np.generic) or is_series(value):
         return isinstance(value, np.memmap)
     return all(hasattr(value, name) for name in ("shape", "dtype", "__getitem__", "__len__"))
 
 
 def is_array(value: object) -> bool:
-    return isinstance(value, Tensor | np.ndarray) or _is_series(value) or is_stored(value)
+    return isinstance(value, Tensor | np.ndarray) or is_series(value) or is_stored(value)
 
 
 def is_listed(value: object) -> bool:
@@ -97,7 +97,7 @@ def column(values: Any) -> Tensor:
                 f"An image has pixels of the kind {values.mode}; only 8-bit can be used."
             )
         values = np.asarray(values.convert("L" if values.mode in GRAY_MODES else "RGB"))
-    elif _is_series(values):
+    elif is_series(values):
         values = values.to_numpy()
     array = np.asarray(values)
     if array.dtype.kind not in "biufc":
@@ -154,64 +154,6 @@ def _table(frame: Any) -> NDArray[np.float32]:
     return np.stack(columns, axis=1)
 
 
-# Labels ------------------------------------------------------------------------------------------
-
-
-def labels_of(values: Any) -> tuple[Tensor, tuple[str, ...]]:
-    """Class numbers, and the names of the classes if labels are names.
-
-    Names are numbered in their order, so the same names always get the same numbers.
-    """
-    if not isinstance(values, Tensor) and is_array(values):
-        values = values.to_numpy() if _is_series(values) else np.asarray(values)
-    if isinstance(values, Tensor | np.ndarray):
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim != 1:
-            hint = "; of one-hot labels give argmax(1)" if values.ndim == 2 else ""
-            raise DataError(
-                f"Labels must be one class number or name a sample, but they are "
-                f"{described(values)}{hint}."
-            )
-    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        values = column(values)
-    if isinstance(values, Tensor):
-        if values.dtype.is_floating_point or values.dtype.is_complex:
-            raise DataError(_no_label(f"they are {described(values)}"))
-        return values.to(torch.int64), ()
-    labels = [_one_label(each, number) for number, each in enumerate(values)]
-    named = sum(isinstance(each, str) for each in labels)
-    if not named:
-        return torch.tensor(labels, dtype=torch.int64), ()
-    if named < len(labels):
-        raise DataError(
-            f"{named} of {len(labels)} labels are names and the others numbers; give all alike."
-        )
-    names, numbers = np.unique(np.array(labels, dtype=np.str_), return_inverse=True)
-    return torch.from_numpy(numbers.astype(np.int64)), tuple(map(str, names))
-
-
-def _one_label(label: Any, index: int) -> int | str:
-    if isinstance(label, Tensor | np.ndarray) and len(label.reshape(-1)) == 1:
-        label = label.reshape(-1)[0].item()
-    if isinstance(label, str):
-        return str(label)
-    if isinstance(label, int | np.integer | np.bool_):
-        return int(label)
-    if isinstance(label, float | np.floating):
-        raise DataError(_no_label(f"that of sample {index} is {label}"))
-    raise DataError(
-        f"The label of sample {index} is {described(label)}, not one class number or name."
-    )
-
-
-def _no_label(found: str) -> str:
-    return (
-        f"Labels must be class numbers or names, but {found}; to learn numbers choose "
-        "objective = 'regression', or else make them whole numbers."
-    )
-
-
 # Words -------------------------------------------------------------------------------------------
 
 
@@ -233,7 +175,8 @@ def described(value: Any) -> str:
     return f"{describe_type(value)} ({value!r:.40})" if shown else describe_type(value)
 
 
-def _is_series(value: object) -> bool:
+def is_series(value: object) -> bool:
+    """Whether this is one column of a table, such as a pandas Series."""
     return hasattr(value, "to_numpy") and not hasattr(value, "columns")
 
 
@@ -341,10 +284,11 @@ def check_inputs(inputs: Tensors) -> None:
                 f"Inputs must be uint8 images, floats, or int64 numbers such as tokens, but these "
                 f"are {each.dtype}."
             )
-        _check_finite("Inputs", each)
+        check_finite("Inputs", each)
 
 
-def _check_finite(what: str, tensor: Tensor) -> None:
+def check_finite(what: str, tensor: Tensor) -> None:
+    """An error if some numbers are NaN or infinite."""
     finite = torch.isfinite(tensor)
     if not bool(finite.all()):
         odd = ~finite.reshape(len(finite), -1).all(1)
@@ -360,7 +304,7 @@ def check_targets(targets: Tensors, count: int) -> None:
             number = len(each) if each.ndim else 1
             raise DataError(f"There are {count} inputs but {number} labels; both must be equal.")
         if each.is_floating_point():
-            _check_finite("Targets", each)
+            check_finite("Targets", each)
         elif each.dtype not in (torch.int64, torch.bool):
             raise DataError(f"Targets must be int64 or floats, but these are {each.dtype}.")
     if not isinstance(targets, Tensor) or targets.dtype != torch.int64 or targets.ndim != 1:

@@ -29,13 +29,17 @@ from adaptcl.data.columns import (
     is_readable,
     is_stored,
     is_structure,
-    labels_of,
     ready,
-    refuse_repeated_columns,
     structure,
     typed_targets,
 )
-from adaptcl.data.frame_columns import columns_of
+from adaptcl.data.frame_columns import (
+    TARGET_NAMES,
+    columns_of,
+    inputs_and_target,
+    without_target,
+)
+from adaptcl.data.labels import labels_of
 from adaptcl.data.samples import CHUNK, Items, Samples, combined, fits_in_memory
 from adaptcl.errors import DataError, listed
 from adaptcl.seeds import process_generators_seeded
@@ -44,8 +48,6 @@ from adaptcl.units.tensors import Tensors, each_tensor, mapped, shapes_in_words
 Collate: TypeAlias = Callable[[list[Any]], Any]
 """Makes one batch of a list of samples, as that of a DataLoader does."""
 
-_TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
-"""What a dictionary or a frame may call its targets."""
 _NUMBER_NAMES = ("index", "idx", "id")
 """What a dictionary may call the number of a sample, which is no input."""
 _ASKED = 16  # samples that are read twice, to see whether they differ each time
@@ -90,8 +92,8 @@ def as_example(inputs: Any, like: Tensor | None = None) -> Tensors:
 
     Of a frame the column of the targets is left out.
     """
-    if is_frame(inputs) and any(str(name) in _TARGET_NAMES for name in inputs.columns):
-        inputs, _ = _columns(inputs)
+    if is_frame(inputs):
+        inputs = without_target(inputs)
     made, _ = ready(structure(inputs), None, "labels")
     check_inputs(made)
     count = torch.arange(len(each_tensor(made)[0]))
@@ -132,7 +134,7 @@ def begins_a_data_set(item: Any) -> bool:
 def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None:
     """All inputs and all targets, if that is what is given; None for samples one by one."""
     if is_frame(source):
-        return _columns(source)
+        return inputs_and_target(source)
     if isinstance(source, Mapping):
         return _split(source, kind)
     if kind == "tokens" and is_array(source):
@@ -142,7 +144,7 @@ def _inputs_and_targets(source: Any, kind: TargetKind) -> tuple[Any, Any] | None
     inputs, targets = source[0], _as_series(source[1])
     if isinstance(targets, tuple) and is_structure(targets) and not is_listed(inputs):
         return inputs, targets
-    scalars = int | float | str | np.generic
+    scalars = int | float | str | np.generic | None  # None where a value is missing
     are_scalars = is_listed(targets) and targets and all(isinstance(t, scalars) for t in targets)
     if not (is_array(targets) or is_frame(targets) or isinstance(targets, Mapping) or are_scalars):
         return None
@@ -163,18 +165,6 @@ def _as_series(targets: Any) -> Any:
     """The only column of a frame of targets; anything else as it is."""
     is_alone = is_frame(targets) and len(targets.columns) == 1
     return targets[targets.columns[0]] if is_alone else targets
-
-
-def _columns(frame: Any) -> tuple[Any, Any]:
-    refuse_repeated_columns(frame)
-    names = [str(each) for each in frame.columns]
-    name = next((each for each in _TARGET_NAMES if each in names), None)
-    if name is None:
-        raise DataError(
-            f"The frame has the columns {listed(names)}, but none called label or target; give a "
-            "pair (frame, labels), or rename the column of the targets."
-        )
-    return frame[[each for each in frame.columns if each != name]], frame[name]
 
 
 def _from_arrays(inputs: Any, targets: Any, kind: TargetKind) -> Samples:
@@ -216,7 +206,7 @@ def _rows_of(array: Any, rows: list[int]) -> Any:
 def _split(whole: Mapping[str, Any], kind: TargetKind) -> tuple[Any, Any]:
     """Inputs and targets of a dictionary of both; the tokens of a text are their own targets."""
     inputs = {key: value for key, value in whole.items() if key not in _NUMBER_NAMES}
-    name = next((each for each in _TARGET_NAMES if each in inputs), None)
+    name = next((each for each in TARGET_NAMES if each in inputs), None)
     if name is not None:
         targets = inputs.pop(name)
         return inputs, targets
@@ -339,7 +329,7 @@ def class_names(source: Any) -> tuple[str, ...]:
     names: Any = getattr(source, "classes", None)
     features = getattr(source, "features", None)
     if names is None and isinstance(features, Mapping):
-        name = next((each for each in _TARGET_NAMES if each in features), "")
+        name = next((each for each in TARGET_NAMES if each in features), "")
         names = getattr(features.get(name), "names", None)
     if names is None and hasattr(source, "dataset"):
         return class_names(source.dataset)  # a part of a data set

@@ -2,18 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from adaptcl.data.columns import is_frame
+from adaptcl.data.columns import is_frame, refuse_repeated_columns
 from adaptcl.errors import DataError, listed
 from adaptcl.units.tensors import Tensors
 
 Columns = Mapping[str, tuple[str, ...]]
 """The names of the columns of each input that came from a frame; a lone input has the key ""."""
+
+TARGET_NAMES = ("labels", "label", "targets", "target", "class", "y")
+"""What a frame, or a dictionary, may call its targets."""
+
+
+def inputs_and_target(frame: Any) -> tuple[Any, Any]:
+    """The columns of the inputs, and that of the target."""
+    refuse_repeated_columns(frame)
+    name = _target_in(frame)
+    if name is None:
+        raise DataError(
+            f"The frame has the columns {listed(map(str, frame.columns))}, but none called "
+            f"{', '.join(TARGET_NAMES[:-1])} or {TARGET_NAMES[-1]}; give a pair (frame, labels), "
+            "or rename the column of the targets."
+        )
+    return _without(frame, name), frame[name]
+
+
+def without_target(frame: Any, inputs: Sequence[str] = ()) -> Any:
+    """The frame without the column of its target, if it has one that is none of these inputs."""
+    name = _target_in(frame, inputs)
+    return frame if name is None else _without(frame, name)
+
+
+def _target_in(frame: Any, inputs: Sequence[str] = ()) -> str | None:
+    names = {str(each) for each in frame.columns} - {*inputs}
+    return next((each for each in TARGET_NAMES if each in names), None)
+
+
+def _without(frame: Any, name: str) -> Any:
+    return frame[[each for each in frame.columns if str(each) != name]]
 
 
 def columns_of(inputs: Tensors, sources: Iterable[Any]) -> Columns:

@@ -38,7 +38,7 @@ class EnvironmentSettings:
     )
     bandwidth_max: float = setting(
         5.0,
-        "bandwidth of the fastest worker, in MiB/s; 5 unless a preset says otherwise",
+        "bandwidth of the fastest worker, in MiB/s",
         above=0,
         condition=When(unused=["bandwidths", "links"]),
     )

@@ -102,8 +102,13 @@ class Workload:
         return self.test.device
 
 
-def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
-    """Load the model and the data that the settings name."""
+def load_workload(
+    job: JobSettings, progress: OnProgress = silent, *, needs_test: bool = True
+) -> Workload:
+    """Load the model and the data that the settings name.
+
+    Without a need for a test part, samples for training may stand in its place.
+    """
     find_device("device", job.device)
     for flag, name in (("--model", job.model), ("--data", job.data)):
         if name == FROM_PYTHON:
@@ -115,7 +120,7 @@ def load_workload(job: JobSettings, progress: OnProgress = silent) -> Workload:
     objective = named_objective(job)
     kind = objective.targets
     folder = Path(job.data_dir) if job.data_dir else None
-    data = load(job.data, folder, progress, kind, needs_test=not job.holdout)
+    data = load(job.data, folder, progress, kind, needs_test=needs_test and not job.holdout)
     model, fixed = _built(job, data.train.shape, data.outputs)
     dealt, tests = _divided(deal(as_samples(data.train, kind), job), job)
     test = tests[0] if tests else as_samples(data.test, kind)
