@@ -83,6 +83,22 @@ def _recorded_differences(runs: Sequence[Run], names: Sequence[str]) -> list[str
     return [n for n in names if differing([run for run in runs if n in run.config], [n])]
 
 
+def words_of(label: str) -> set[str]:
+    """`fedavg (sigma=2, codec=int8)` without its order: `fedavg`, `sigma=2` and `codec=int8`."""
+    method, _, settings = label.removesuffix(")").partition(" (")
+    return {method, *settings.split(", ")} - {""}
+
+
+def label_in_common(labels: Sequence[str]) -> str:
+    """`fedavg (codec=int8)` of labels that differ in other settings; empty if there is none."""
+    if not labels:
+        return ""
+    method, _, settings = labels[0].removesuffix(")").partition(" (")
+    words = set.intersection(*map(words_of, labels))
+    common = ", ".join(each for each in settings.split(", ") if each in words)
+    return f"{method} ({common})" if common else method
+
+
 def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
     """The same runs with labels of which no two are equal.
 

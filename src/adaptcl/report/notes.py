@@ -8,7 +8,8 @@ from collections.abc import Container, Sequence
 from adaptcl.config.effects import has_effect
 from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
-from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
+from adaptcl.report.baselines import strongest
+from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run
@@ -94,7 +95,7 @@ def _notes_on_baselines(comparison: Comparison) -> list[str]:
         (baseline,) = part.baselines
         strategy = baseline.group.first.strategy
         alike = [row.group for row in part.rows if row.group.first.strategy == strategy]
-        if len(alike) > 1 and choose_baseline(alike) is baseline.group:
+        if len(alike) > 1 and strongest(alike) is baseline.group:
             notes.append(
                 f"The baseline is {baseline.group.label}: of {len(alike)} rows of {strategy} it "
                 "ends best."

@@ -22,7 +22,8 @@ from rich.text import Text
 from adaptcl.errors import enumerated
 from adaptcl.quantities import ABSENT, Quantity, duration, duration_unit, short_duration, volume
 from adaptcl.records import TESTS, first_and_last_heterogeneity
-from adaptcl.report.comparison import BASELINES, Comparison, ComparisonRow
+from adaptcl.report.baselines import BASELINES
+from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.intervals import interval
 from adaptcl.report.notes import ahead, are_paired, notes_on
 from adaptcl.report.saved_run import Run, clock_of

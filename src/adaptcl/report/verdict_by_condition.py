@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.conditions import named_by_condition
+from adaptcl.report.labels import label_in_common
 from adaptcl.report.ranking import (
     best_at_equal_time,
     counts,
@@ -82,7 +83,7 @@ def _speed_up(row: ComparisonRow) -> str:
 
 def _meaning(parts: Sequence[Comparison]) -> str:
     first = parts[0]
-    (reference,) = {part.baselines[0].group.first.strategy for part in parts}
+    reference = label_in_common([part.baselines[0].group.label for part in parts])
     measure = first.measure
     seeds = max(len(row.outcomes) for part in parts for row in part.rows)
     target = f"{reference}'s final {measure.label} (mean of its last {TESTS} tests)"
