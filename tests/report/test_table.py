@@ -386,6 +386,22 @@ def test_over_seeds_differences_and_speed_ups_have_intervals(make_run: MakeRun) 
         assert "points above" not in comparison_markdown(others, over_seeds=True).lower()
 
 
+def test_where_a_seed_never_reaches_the_target_there_is_no_speed_up(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{seed}", strategy=name, seed=seed, round_s=round_s, final_accuracy=end)
+        for name, round_s, ends in (
+            ("fedavg", 100.0, (0.8, 0.8, 0.8)),
+            ("adaptcl", 50.0, (0.8, 0.8, 0.7)),
+            ("fedbuff", 60.0, (0.8, 0.8, 0.8)),
+        )
+        for seed, end in enumerate(ends)
+    ]
+    found = column(runs, "speed-up", over_seeds=True)
+    assert found == ["1.00×", "2 of 3 reach it", "1.67× (1.67 to 1.67)"]
+    missing = compare(runs).rows[1]
+    assert (missing.speed_up, missing.speed_up_interval) == (None, None)
+
+
 def test_runs_of_unequal_length_say_how_many_rounds_they_had(make_run: MakeRun) -> None:
     runs = [make_run("a", rounds=4), make_run("b", strategy="adaptcl", rounds=6)]
     table = comparison_table(compare(runs))

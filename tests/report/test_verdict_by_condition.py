@@ -89,3 +89,21 @@ def test_over_seeds_a_line_says_what_may_be_luck(make_run: MakeRun) -> None:
         "fast to 72.00 %"
     )
     assert last.endswith("95 % intervals over seeds.")
+
+
+def test_a_line_says_who_missed_the_accuracy_with_a_seed(make_run: MakeRun) -> None:
+    runs = [
+        make_run(
+            f"{name}{sigma}{seed}",
+            strategy=name,
+            seed=seed,
+            rounds=10,
+            round_s=round_s,
+            final_accuracy=0.7 if (name, seed) == ("adaptcl", 2) else 0.8,
+            settings={"sigma": sigma},
+        )
+        for sigma in (2.0, 5.0)
+        for name, round_s in (("fedavg", 100.0), ("adaptcl", 50.0))
+        for seed in range(3)
+    ]
+    assert said(runs)[0].endswith("fedavg first to 72.00 %, adaptcl next with 2 of 3 seeds only")

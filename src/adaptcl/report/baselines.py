@@ -1,8 +1,8 @@
 """Which group of runs the others are compared with: one for each of the conditions.
 
-It is of the strategy `fedavg`, else `fedavg-s`, else the first that `adaptcl strategies` lists, or of
-what the user named. Of several groups of that strategy under the same conditions it is the one that
-ends best: compared with a badly set baseline, anything looks good.
+It is of the strategy `fedavg`, else `fedavg-s`, else the first that `adaptcl strategies` lists, or
+of what the user named. Of several groups of that strategy under the same conditions it is the one
+that ends best: compared with a badly set baseline, anything looks good.
 """
 
 from __future__ import annotations

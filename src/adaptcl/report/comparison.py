@@ -76,9 +76,14 @@ class ComparisonRow:
 
     @property
     def speed_ups(self) -> list[float]:
-        """Of the seeds that the baseline has too; of all if it has none of them."""
+        """Of the seeds that the baseline has too; of all if it has none of them.
+
+        There are none if one of these seeds never reached the target: it may be the slowest, and
+        a mean over the others would flatter.
+        """
         counted = [each for each in self.outcomes if each.paired] or self.outcomes
-        return [each.speed_up for each in counted if each.speed_up is not None]
+        known = [each.speed_up for each in counted if each.speed_up is not None]
+        return known if len(known) == len(counted) else []
 
     @property
     def speed_up(self) -> float | None:
@@ -99,6 +104,12 @@ class ComparisonRow:
     def target_times_s(self) -> list[float]:
         """Of the runs that reached the target."""
         return [each.target_time_s for each in self.outcomes if each.target_time_s is not None]
+
+    @property
+    def reached_by(self) -> str:
+        """`2 of 3`, if only some of the runs reached the target; else empty."""
+        reached, runs = len(self.target_times_s), len(self.outcomes)
+        return f"{reached} of {runs}" if 0 < reached < runs else ""
 
 
 @dataclass(frozen=True)

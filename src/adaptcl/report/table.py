@@ -347,6 +347,8 @@ def _worker_values(row: ComparisonRow) -> list[float]:
 
 
 def _speed_up(row: ComparisonRow) -> str:
+    if row.reached_by and not row.speed_ups:
+        return f"{row.reached_by} reach it"
     bounds = None if row.is_baseline else row.speed_up_interval
     return FACTOR.write(row.speed_up) + _interval_text(bounds, ".2f")
 

@@ -69,16 +69,22 @@ def _to_target(part: Comparison) -> str:
     if first is not baseline:
         return f"{first.group.label} {_speed_up(first)} to {value}"
     if others:
-        return f"{first.group.label} first to {value}, {others[0].group.label} next"
+        return (
+            f"{first.group.label} first to {value}, {others[0].group.label} next{_some(others[0])}"
+        )
     return f"only {first.group.label} reached {value}"
 
 
 def _speed_up(row: ComparisonRow) -> str:
     if row.speed_up is None:
-        return "alone"
+        return f"first{_some(row)}" if row.reached_by else "alone"
     bounds = row.speed_up_interval
     within = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
     return f"{FACTOR.write(row.speed_up)}{within} as fast"
+
+
+def _some(row: ComparisonRow) -> str:
+    return f" with {row.reached_by} seeds only" if row.reached_by else ""
 
 
 def _meaning(parts: Sequence[Comparison]) -> str:
