@@ -218,8 +218,12 @@ def test_of_whoever_misses_the_accuracy_with_a_seed_the_verdict_says_so(make_run
         "At 6.7 min adaptcl is 13.00 points ahead of fedavg, but reached fedavg's final accuracy "
         "of 72.00 % (mean of its last 5 tests) with 2 of 3 seeds only."
     )
-    assert said(runs, target=0.73).startswith(
-        "adaptcl was fastest to 73 %: 7.0 min, with 2 of 3 seeds only; at 6.7 min"
+    low = [
+        make_run(f"c{s}", strategy="fedavg", seed=s, rounds=10, final_accuracy=0.6)
+        for s in (1, 2, 3)
+    ]
+    assert said([*low, *runs[3:]], target=0.7).startswith(
+        "adaptcl was fastest to 70 %: 6.2 min, with 2 of 3 seeds only; at 6.7 min"
     )
 
 

@@ -19,12 +19,12 @@ from statistics import fmean
 
 from adaptcl.errors import SettingError
 from adaptcl.quantities import duration, short_duration
-from adaptcl.records import end_s
+from adaptcl.records import TESTS, end_s
 from adaptcl.report.baselines import baselines_of
 from adaptcl.report.groups import RunGroup, group_runs
 from adaptcl.report.intervals import interval
 from adaptcl.report.labels import label_in_common
-from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
+from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve, tests_of
 from adaptcl.report.saved_run import Run
 from adaptcl.training.objectives.metrics import Measure
 
@@ -46,6 +46,7 @@ class RunOutcome:
     """Whether it reached the target at its first test: how much sooner, nobody knows."""
     flat_s: float = 0.0
     """How long before the time of comparison the last mean of the curve stands."""
+    tests_by_then: int | None = None  # how many tests it had by that time; None if not compared
     paired: bool = False
     """Whether the baseline has a run of the same seed; if not, its mean stands in."""
 
@@ -73,6 +74,12 @@ class ComparisonRow:
     def numbers(self, name: str) -> list[float | None]:
         """A number of the summary of each run; None if it is unknown."""
         return [getattr(run.numbers, name, None) for run in self.group.runs]
+
+    @property
+    def early_tests(self) -> int | None:
+        """How many tests it had when values are compared, if that was fewer than a mean takes."""
+        known = [o.tests_by_then for o in self.outcomes if o.tests_by_then is not None]
+        return min((count for count in known if count < TESTS), default=None)
 
     @property
     def speed_ups(self) -> list[float]:
@@ -292,6 +299,7 @@ class _Baseline:
             speed_up=needed / reached if needed and reached else None,
             at_first_test=reached is not None and reached == curve.times_s[0],
             flat_s=0.0 if value is None else max(0.0, self.at_time_s - curve.times_s[-1]),
+            tests_by_then=sum(test.time_s <= self.at_time_s for test in tests_of(run.rounds)),
             paired=bool(same_seed),
         )
 

@@ -32,6 +32,7 @@ def notes_on(comparison: Comparison) -> list[str]:
     notes += _notes_on_baselines(comparison)
     notes += _notes_on_statistics(comparison)
     notes += _notes_on_time(comparison)
+    notes += _notes_on_early_times(rows)
     notes += _notes_on_few_tests(rows)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
@@ -60,6 +61,21 @@ def _notes_on_few_tests(rows: Sequence[ComparisonRow]) -> list[str]:
     return [
         f"{who} {verb} only {number}, so {means} of {TESTS} reach{'es' * is_one} back to when "
         f"little was learned{_more_tests(few, rows)}."
+    ]
+
+
+def _notes_on_early_times(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Which rows had tests enough, but few of them by the time of comparison."""
+    early = [
+        f"{row.group.label} {row.early_tests}"
+        for row in rows
+        if row.early_tests is not None and min(map(_tests, row.group.runs)) >= 2 * TESTS
+    ]
+    if not early:
+        return []
+    return [
+        f"By equal time some rows had few tests: {', '.join(early)}. Their means of {TESTS} reach "
+        "back to when little was learned, and on to later tests."
     ]
 
 

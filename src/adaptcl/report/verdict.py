@@ -160,7 +160,7 @@ def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:
 def _doubt(row: ComparisonRow) -> str:
     bounds = row.speed_up_interval
     if bounds is None:
-        return f" (one seed)"
+        return " (one seed)"
     low, high = (f"{each:.2f}" for each in bounds)
     luck = ", so it may be luck" if bounds[0] <= 1 <= bounds[1] else ""
     return f" (95 % interval {low} to {high} over {len(row.speed_ups)} seeds{luck})"

@@ -44,8 +44,13 @@ def _at_equal_time(part: Comparison) -> str:
         return f"nothing to compare at {part.when}"
     if not counts(best, part):
         return f"{best.group.label} level at {part.when}"
-    luck = " (may be luck)" if may_be_luck(best) else ""
-    return f"{best.group.label} {_signed(gain_of(best), part)} at {part.when}{luck}"
+    doubts = ["early"] * _is_early(best, part) + ["may be luck"] * may_be_luck(best)
+    doubt = f" ({', '.join(doubts)})" if doubts else ""
+    return f"{best.group.label} {_signed(gain_of(best), part)} at {part.when}{doubt}"
+
+
+def _is_early(row: ComparisonRow, part: Comparison) -> bool:
+    return any(each.early_tests is not None for each in (row, *part.baselines))
 
 
 def _signed(gain: float, part: Comparison) -> str:
@@ -96,4 +101,6 @@ def _meaning(parts: Sequence[Comparison]) -> str:
     if first.asked_value is not None:
         target = first.target
     sure = "one seed" if seeds == 1 else "95 % intervals over seeds"
-    return f"Each is compared with its own {reference}, at equal time and to {target}; {sure}."
+    early = any(_is_early(row, part) for part in parts for row in part.rows)
+    few = f"; early: a row had fewer than {TESTS} tests by then" * early
+    return f"Each is compared with its own {reference}, at equal time and to {target}; {sure}{few}."
