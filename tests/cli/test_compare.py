@@ -137,6 +137,20 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
     )
 
 
+def test_beside_a_table_for_a_paper_figures_are_drawn_if_they_are_asked_for(
+    command: Command, runs: Path
+) -> None:
+    words = ("compare", str(runs / "seed2"))
+    for asked in (("--latex", "--figures", "pdf"), ("--markdown", "--figures=pdf", "--out=figs")):
+        status, output, errors = command(*words, *asked)
+        folder = Path("figs" if "--out=figs" in asked else "figures")
+        assert (status, errors) == (0, f"adaptcl: figures are in {folder}\n")
+        assert {path.suffix for path in folder.iterdir()} == {".pdf"}
+        assert "figures" not in output
+    assert command(*words, "--latex", "--figures", "none", "--out", "no")[2] == ""
+    assert not Path("no").exists()
+
+
 def test_a_page_has_a_port_that_exists(refused: Refused) -> None:
     refused(
         ["watch", "both", "--port", "70000"],

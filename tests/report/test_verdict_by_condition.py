@@ -87,8 +87,8 @@ def test_over_seeds_a_line_says_what_may_be_luck(make_run: MakeRun) -> None:
     ]
     first, *_, last = said(runs)
     assert first == (
-        "sigma=2: adaptcl +5.44 points at 6.7 min (early, may be luck); adaptcl 1.26× (0.46 to 3.50) "
-        "as fast to 72.00 %"
+        "sigma=2: adaptcl +5.44 points at 6.7 min (early, may be luck); adaptcl 1.26× (0.46 to "
+        "3.50) as fast to 72.00 %"
     )
     assert "; 95 % intervals over seeds; early: " in last
 
