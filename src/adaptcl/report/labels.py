@@ -115,11 +115,19 @@ def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
         for place, mark in zip(places, marks, strict=True):
             run = runs[place]
             others = _differences_from_others(run, alike, across) if label == run.strategy else ""
-            added = ", ".join(text for text in (others, mark) if text)
+            added = _in_one_order(", ".join(text for text in (others, mark) if text), runs)
             labels[place] = f"{label} ({added})" if added else label
     relabelled = tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
     # A label made here may be the one another run came with.
     return relabelled if len(set(labels)) == len(labels) else distinct_labels(relabelled)
+
+
+def _in_one_order(parts: str, runs: Sequence[Run]) -> str:
+    """The parts of a label in the order of settings files; seeds and folders stay last."""
+    names = list({name: None for run in runs for name in run.config})
+    order = {n: place for place, n in enumerate(names) if n not in NEITHER_JOB_NOR_METHOD}
+    texts = parts.split(", ")
+    return ", ".join(sorted(texts, key=lambda text: order.get(text.split("=")[0], len(names))))
 
 
 def _differences_from_others(run: Run, alike: Sequence[Run], across: Sequence[str]) -> str:
