@@ -175,13 +175,15 @@ def test_a_bar_in_a_cell_does_not_end_it_in_markdown() -> None:
 
 
 def test_a_table_for_latex_needs_no_package_and_escapes_its_cells() -> None:
-    table = ReportTable(("run", "H → x"), [("a_b {σ=2}", "1.0 ± 0.1 %"), ("c&d", "–")], ["A note."])
+    table = ReportTable(
+        ("run", "H → x"), [("a_b {σ=2}", "1.0 ± 0.1 %"), ("c&d-1", "-2 (-3)")], ["A note."]
+    )
     assert table.latex().splitlines() == [
         r"\begin{tabular}{lr}",
         r"run & H $\to$ x \\",
         r"\hline",
         r"a\_b \{$\sigma$=2\} & 1.0 $\pm$ 0.1 \% \\",
-        r"c\&d & -- \\",
+        r"c\&d-1 & $-$2 ($-$3) \\",
         r"\end{tabular}",
         "% A note.",
     ]

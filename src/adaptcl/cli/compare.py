@@ -13,6 +13,7 @@ from adaptcl.cli import say
 from adaptcl.errors import RunFolderError
 from adaptcl.page.report import REPORT, write_report, write_reports
 from adaptcl.page.watch import Watch
+from adaptcl.report.columns import named_columns, paper_columns
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures.drawing import draw
@@ -37,7 +38,10 @@ def compare_runs(options: argparse.Namespace) -> None:
     )
     if options.csv:
         write_comparison(Path(options.csv), comparison)
-    table = comparison_table(comparison)
+    columns = named_columns(comparison, options.columns) if options.columns else []
+    if options.latex and not columns:
+        columns = paper_columns(comparison)
+    table = comparison_table(comparison, columns)
     lines = verdict(comparison).splitlines()
     folder = Path(options.out or FIGURES)
     if options.markdown or options.latex:

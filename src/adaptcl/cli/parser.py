@@ -300,6 +300,8 @@ def _add_compare(commands: Any) -> None:
     _add(compare, "--target-accuracy X", accuracy, type=lambda text: per_cent(text) / 100)
     _add(compare, "--target X", "the same for any main metric, in its own unit", type=number(float))
     _add_figures(compare)
+    columns = "show these columns, by the beginnings of their headings: accuracy,speed-up,bytes"
+    _add(compare, "--columns NAMES", columns)
     _add(compare, "--csv FILE", "also write the table to a CSV file")
     _add(
         compare,
