@@ -78,6 +78,17 @@ def shared_differences(runs: Sequence[Run]) -> list[str]:
     return _recorded_differences(runs, _SHARED)
 
 
+def setting_differences(runs: Sequence[Run]) -> list[str]:
+    """Settings that differ between strategies that all have them, or within one strategy."""
+    by_strategy: dict[str, list[Run]] = {}
+    for run in runs:
+        by_strategy.setdefault(run.strategy, []).append(run)
+    names = {n: None for run in runs for n in run.config if n not in NEITHER_JOB_NOR_METHOD}
+    within = [_recorded_differences(alike, list(names)) for alike in by_strategy.values()]
+    differ = {*shared_differences(runs), *(name for each in within for name in each)}
+    return [name for name in names if name in differ]
+
+
 def _recorded_differences(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     """Compare a setting only among runs that recorded it: older folders lack newer settings."""
     return [n for n in names if differing([run for run in runs if n in run.config], [n])]
