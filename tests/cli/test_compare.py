@@ -124,7 +124,8 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
     assert " final accuracy of " in output.splitlines()[-1]
     assert "adaptcl" in output.splitlines()[-1]
     latex = command("compare", str(runs / "both"), "--latex")[1]
-    assert latex.startswith(r"\begin{tabular}{lrr")
+    assert latex.startswith(r"\begin{tabular}{lrrrr}")
+    assert latex.splitlines()[1].endswith(r"& speed-up \\")
     assert latex.splitlines()[-1].startswith("% ")
     refused(
         [*words, "--baseline", "ssp-s"],
@@ -135,6 +136,30 @@ def test_the_baseline_and_the_time_of_a_comparison_can_be_chosen(
         "argument --at-time: it is 'soon', but it must be a number of seconds, above 0, or a "
         "time such as 300s, 90min or 2h; `adaptcl compare --help` says more.",
     )
+
+
+def test_beside_a_table_for_a_paper_figures_are_drawn_if_they_are_asked_for(
+    command: Command, runs: Path
+) -> None:
+    words = ("compare", str(runs / "seed2"))
+    for asked in (("--latex", "--figures", "pdf"), ("--markdown", "--figures=pdf", "--out=figs")):
+        status, output, errors = command(*words, *asked)
+        folder = Path("figs" if "--out=figs" in asked else "figures")
+        assert (status, errors) == (0, f"adaptcl: figures are in {folder}\n")
+        assert {path.suffix for path in folder.iterdir()} == {".pdf"}
+        assert "figures" not in output
+    assert command(*words, "--latex", "--figures", "none", "--out", "no")[2] == ""
+    assert not Path("no").exists()
+
+
+def test_the_columns_of_a_table_can_be_chosen(command: Command, runs: Path) -> None:
+    words = ["compare", str(runs / "both"), "--columns"]
+    output = command(*words, "bytes, speed-up,speed", "--markdown")[1]
+    assert output.startswith("| run | bytes moved | speed-up |\n")
+    output = command(*words, "bytes", "--latex")[1]
+    assert r"run & bytes moved \\" in output.splitlines()
+    status, _, errors = command(*words, "cost")
+    assert (status, errors[:56]) == (2, "adaptcl: No column begins with 'cost'; there are accurac")
 
 
 def test_a_page_has_a_port_that_exists(refused: Refused) -> None:

@@ -132,6 +132,7 @@ def test_a_value_on_top_wins_over_a_section_below_but_not_beside_it() -> None:
         ({"strenght": 0.3}, "did you mean 'strength'"),
         ({"strategy": "fedavg"}, "sets strategy, which is the same for all"),
         ({"workers": 3}, "sets workers, which is the same for all"),
+        ({"codec": ["plain", "int8"]}, "`adaptcl compare A B` joins them"),
         ({"strength": 2.0}, "strength is 2.0"),
     ],
 )

@@ -9,8 +9,10 @@ import pytest
 import adaptcl
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import choose_baseline, compare
+from adaptcl.report.baselines import baselines_of
+from adaptcl.report.comparison import compare
 from adaptcl.report.groups import group_runs
+from adaptcl.report.labels import words_of
 from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]
@@ -71,7 +73,7 @@ def test_the_baseline_is_fedavg_else_fedavg_s_else_the_first_listed_strategy(
 ) -> None:
     runs = [make_run(str(place), strategy=name) for place, name in enumerate(strategies)]
     groups = group_runs(runs)
-    assert choose_baseline(groups) is groups[expected]
+    assert baselines_of(groups) == [groups[expected]] * len(groups)
 
 
 def test_of_several_rows_of_the_baselines_strategy_the_one_that_ends_best_is_the_baseline(
@@ -82,10 +84,10 @@ def test_of_several_rows_of_the_baselines_strategy_the_one_that_ends_best_is_the
         for name, rate, end in (("fedavg", 0.1, 0.2), ("fedavg", 0.2, 0.9), ("adaptcl", 0.1, 0.8))
     ]
     groups = group_runs(runs)
-    assert choose_baseline(groups) is choose_baseline(groups, "fedavg") is groups[1]
-    assert choose_baseline(groups, groups[0].label) is groups[0]
+    assert baselines_of(groups) == baselines_of(groups, "fedavg") == [groups[1]] * 3
+    assert baselines_of(groups, groups[0].label) == [groups[0]] * 3
     begun = group_runs([runs[0], replace(runs[1], summary=None)])
-    assert choose_baseline(begun) is begun[0]
+    assert baselines_of(begun) == [begun[0]] * 2
 
 
 def test_under_several_conditions_each_run_is_compared_with_the_baseline_of_its_own(
@@ -137,9 +139,51 @@ def test_the_baseline_can_be_named_by_strategy_label_or_folder(make_run: MakeRun
     runs += [make_run(f"b{s}", strategy="adaptcl", settings={"sigma": s}) for s in (2.0, 5.0)]
     groups = group_runs(runs)
     for name, place in (("adaptcl", 1), ("adaptcl (sigma=5)", 2), (str(runs[2].folder), 2)):
-        assert choose_baseline(groups, name) is groups[place]
+        assert baselines_of(groups, name) == [groups[place]] * 3
     with pytest.raises(SettingError, match="no run 'ssp-s' to compare with; there are fedavg, ada"):
-        choose_baseline(groups, "ssp-s")
+        baselines_of(groups, "ssp-s")
+
+
+def sweep_over_two_partitions(make_run: MakeRun) -> list[Run]:
+    """Methods in two partitions, FedAVG with two codecs; with int8 it ends best."""
+    return [
+        make_run(
+            f"{name}-{codec}-{partition}",
+            strategy=name,
+            final_accuracy=end,
+            settings={"partition": partition, "codec": codec},
+        )
+        for partition in ("iid", "dirichlet")
+        for name, codec, end in (
+            *(("fedavg", "plain", 0.7), ("fedavg", "int8", 0.9)),
+            *(("fedbuff", "plain", 0.8), ("adaptcl", "plain", 0.8)),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fedbuff", "fedbuff (partition={}, codec=plain)"),
+        ("codec=plain", "fedavg (partition={}, codec=plain)"),
+        ("fedavg (codec=plain)", "fedavg (partition={}, codec=plain)"),
+        ("fedavg (codec=plain, partition=iid)", "fedavg (partition=iid, codec=plain)"),
+    ],
+)
+def test_of_a_named_baseline_each_run_is_compared_with_the_one_of_its_own_conditions(
+    make_run: MakeRun, name: str, expected: str
+) -> None:
+    found = compare(sweep_over_two_partitions(make_run), baseline=name)
+    for row in found.rows:
+        assert row.baseline is not None
+        under = expected.format(row.group.first.config["partition"])
+        assert words_of(row.baseline.label) == words_of(under)
+
+
+def test_several_baselines_are_called_what_their_labels_have_in_common(make_run: MakeRun) -> None:
+    runs = sweep_over_two_partitions(make_run)
+    assert compare(runs).reference == "fedavg (codec=int8)"
+    assert compare(runs, baseline="codec=plain").reference == "fedavg (codec=plain)"
 
 
 def with_tests(run: Run, times: Sequence[float], accuracies: Sequence[float]) -> Run:

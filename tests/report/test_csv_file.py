@@ -106,3 +106,29 @@ def test_bytes_of_an_unfinished_run_are_those_of_its_rounds(
     rounds = tuple(replace(each, bytes_sent=30, bytes_received=20) for each in run.rounds)
     (row,) = written(tmp_path / "x.csv", [replace(run, rounds=rounds)])
     assert int(row["bytes_moved"]) == 50 * len(rounds)
+
+
+def test_each_setting_in_which_runs_differ_has_a_column(make_run: MakeRun, tmp_path: Path) -> None:
+    runs = [
+        make_run(
+            f"{name}{n}",
+            strategy=name,
+            settings={"sigma": sigma, "codec": codec, "grow": True, **more},
+        )
+        for n, (name, sigma, codec, more) in enumerate(
+            (
+                *(("fedavg", 2.0, "plain", {}), ("fedavg", 5.0, "int8", {})),
+                ("adaptcl", 2.0, "plain", {"min_retention": 0.1}),
+                ("adaptcl", 5.0, "plain", {"min_retention": 0.3, "rounds": 6}),
+            )
+        )
+    ]
+    rows = {row["run"]: row for row in written(tmp_path / "x.csv", runs)}
+    names = ("strategy", "sigma", "codec", "min_retention", "rounds_setting", "rounds")
+    assert sorted([row[name] for name in names] for row in rows.values()) == [
+        ["adaptcl", "2.0", "plain", "0.1", "4", "4"],
+        ["adaptcl", "5.0", "plain", "0.3", "6", "4"],
+        ["fedavg", "2.0", "plain", "", "4", "4"],
+        ["fedavg", "5.0", "int8", "", "4", "4"],
+    ]
+    assert all("grow" not in row and "seed" not in row for row in rows.values())

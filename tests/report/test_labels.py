@@ -191,6 +191,24 @@ def test_of_many_differences_between_strategies_the_first_few_are_named(make_run
     ]
 
 
+def test_settings_stand_in_one_order_in_the_labels_of_all_strategies(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{n}", strategy=name, settings={"partition": partition, "codec": codec})
+        for n, (name, partition, codec) in enumerate(
+            (
+                *(("fedavg", "iid", "plain"), ("fedavg", "dirichlet", "int8")),
+                *(("heterofl", "iid", "plain"), ("heterofl", "dirichlet", "plain")),
+            )
+        )
+    ]
+    assert [run.label for run in distinct_labels(runs)] == [
+        "fedavg (partition=iid, codec=plain)",
+        "fedavg (partition=dirichlet, codec=int8)",
+        "heterofl (partition=iid, codec=plain)",
+        "heterofl (partition=dirichlet, codec=plain)",
+    ]
+
+
 def test_a_label_of_ones_own_choice_stays(make_run: MakeRun) -> None:
     runs = [
         replace(make_run("a", settings={"sigma": 2.0}), label="ours"),

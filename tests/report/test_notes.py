@@ -117,3 +117,16 @@ def test_a_limit_of_time_that_no_run_reached_is_said_to_be_one(make_run: MakeRun
 def test_a_note_names_a_seed_that_counts_twice(make_run: MakeRun) -> None:
     runs = [make_run("a", seed=1), make_run("b", seed=1)]
     assert "Several runs of one seed count as several: fedavg-s." in notes(*runs, over_seeds=True)
+
+
+def test_a_row_that_had_few_tests_by_the_time_of_comparison_is_named(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{sigma}", strategy=name, rounds=10, round_s=s, settings={"sigma": sigma})
+        for sigma, base_s in ((2.0, 60.0), (5.0, 200.0))
+        for name, s in (("fedavg", base_s), ("adaptcl", 50.0))
+    ]
+    assert notes(*runs)[1] == (
+        "By equal time some rows had few tests: fedavg (sigma=5) 2. Their means of 5 reach back to "
+        "when little was learned, and on to later tests."
+    )
+    assert not any("few tests" in note for note in notes(*runs[:2]))

@@ -175,13 +175,15 @@ def test_a_bar_in_a_cell_does_not_end_it_in_markdown() -> None:
 
 
 def test_a_table_for_latex_needs_no_package_and_escapes_its_cells() -> None:
-    table = ReportTable(("run", "H → x"), [("a_b {σ=2}", "1.0 ± 0.1 %"), ("c&d", "–")], ["A note."])
+    table = ReportTable(
+        ("run", "H → x"), [("a_b {σ=2}", "1.0 ± 0.1 %"), ("c&d-1", "-2 (-3)")], ["A note."]
+    )
     assert table.latex().splitlines() == [
         r"\begin{tabular}{lr}",
         r"run & H $\to$ x \\",
         r"\hline",
         r"a\_b \{$\sigma$=2\} & 1.0 $\pm$ 0.1 \% \\",
-        r"c\&d & -- \\",
+        r"c\&d-1 & $-$2 ($-$3) \\",
         r"\end{tabular}",
         "% A note.",
     ]
@@ -384,6 +386,22 @@ def test_over_seeds_differences_and_speed_ups_have_intervals(make_run: MakeRun) 
     # One seed in common, or none: nothing can be said of how sure a difference is.
     for others in (runs[:1] + runs[3:5], runs[:2] + runs[5:]):
         assert "points above" not in comparison_markdown(others, over_seeds=True).lower()
+
+
+def test_where_a_seed_never_reaches_the_target_there_is_no_speed_up(make_run: MakeRun) -> None:
+    runs = [
+        make_run(f"{name}{seed}", strategy=name, seed=seed, round_s=round_s, final_accuracy=end)
+        for name, round_s, ends in (
+            ("fedavg", 100.0, (0.8, 0.8, 0.8)),
+            ("adaptcl", 50.0, (0.8, 0.8, 0.7)),
+            ("fedbuff", 60.0, (0.8, 0.8, 0.8)),
+        )
+        for seed, end in enumerate(ends)
+    ]
+    found = column(runs, "speed-up", over_seeds=True)
+    assert found == ["1.00×", "2 of 3 reach it", "1.67× (1.67 to 1.67)"]
+    missing = compare(runs).rows[1]
+    assert (missing.speed_up, missing.speed_up_interval) == (None, None)
 
 
 def test_runs_of_unequal_length_say_how_many_rounds_they_had(make_run: MakeRun) -> None:

@@ -22,10 +22,10 @@ def test_each_condition_has_a_short_line(make_run: MakeRun) -> None:
         )
     ]
     assert said(runs) == [
-        "sigma=2: adaptcl +16.00 points at 6.7 min; adaptcl 2.00× as fast to 72.00 %",
-        "sigma=5: adaptcl +24.00 points at 6.7 min; adaptcl 4.00× as fast to 72.00 %",
+        "sigma=2: adaptcl +16.00 points at 6.7 min (early); adaptcl 2.00× as fast to 72.00 %",
+        "sigma=5: adaptcl +24.00 points at 6.7 min (early); adaptcl 4.00× as fast to 72.00 %",
         "Each is compared with its own fedavg, at equal time and to fedavg's final accuracy (mean "
-        "of its last 5 tests); one seed.",
+        "of its last 5 tests); one seed; early: a row had fewer than 5 tests by then.",
     ]
 
 
@@ -43,7 +43,9 @@ def test_over_conditions_the_advice_stands_once(make_run: MakeRun) -> None:
         for name, s, end in (("fedavg", base_s, 0.8), ("adaptcl", 50.0, 0.79))
     ]
     lines = said(runs)
-    assert lines[0] == "sigma=2: adaptcl +15.10 points at 6.7 min; only fedavg reached 72.00 %"
+    assert (
+        lines[0] == "sigma=2: adaptcl +15.10 points at 6.7 min (early); only fedavg reached 72.00 %"
+    )
     assert all(len(line) <= 80 for line in lines[:2])
     assert lines[3:] == [
         "For equal time give all --until 33.3min --rounds 40 (in Python "
@@ -85,7 +87,25 @@ def test_over_seeds_a_line_says_what_may_be_luck(make_run: MakeRun) -> None:
     ]
     first, *_, last = said(runs)
     assert first == (
-        "sigma=2: adaptcl +5.44 points at 6.7 min (may be luck); adaptcl 1.26× (0.46 to 3.50) as "
-        "fast to 72.00 %"
+        "sigma=2: adaptcl +5.44 points at 6.7 min (early, may be luck); adaptcl 1.26× (0.46 to "
+        "3.50) as fast to 72.00 %"
     )
-    assert last.endswith("95 % intervals over seeds.")
+    assert "; 95 % intervals over seeds; early: " in last
+
+
+def test_a_line_says_who_missed_the_accuracy_with_a_seed(make_run: MakeRun) -> None:
+    runs = [
+        make_run(
+            f"{name}{sigma}{seed}",
+            strategy=name,
+            seed=seed,
+            rounds=10,
+            round_s=round_s,
+            final_accuracy=0.7 if (name, seed) == ("adaptcl", 2) else 0.8,
+            settings={"sigma": sigma},
+        )
+        for sigma in (2.0, 5.0)
+        for name, round_s in (("fedavg", 100.0), ("adaptcl", 50.0))
+        for seed in range(3)
+    ]
+    assert said(runs)[0].endswith("fedavg first to 72.00 %, adaptcl next with 2 of 3 seeds only")

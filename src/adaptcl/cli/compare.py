@@ -13,6 +13,7 @@ from adaptcl.cli import say
 from adaptcl.errors import RunFolderError
 from adaptcl.page.report import REPORT, write_report, write_reports
 from adaptcl.page.watch import Watch
+from adaptcl.report.columns import named_columns, paper_columns
 from adaptcl.report.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures.drawing import draw
@@ -37,23 +38,30 @@ def compare_runs(options: argparse.Namespace) -> None:
     )
     if options.csv:
         write_comparison(Path(options.csv), comparison)
-    table = comparison_table(comparison)
+    columns = named_columns(comparison, options.columns) if options.columns else []
+    if options.latex and not columns:
+        columns = paper_columns(comparison)
+    table = comparison_table(comparison, columns)
     lines = verdict(comparison).splitlines()
-    if options.markdown:
-        print("\n\n".join([table.markdown(), *lines]))
-        return
-    if options.latex:
-        print("\n% ".join([table.latex(), *lines]))
+    folder = Path(options.out or FIGURES)
+    if options.markdown or options.latex:
+        if options.markdown:
+            print("\n\n".join([table.markdown(), *lines]))
+        else:
+            print("\n% ".join([table.latex(), *lines]))
+        if pictures.formats and (options.figures or options.out):
+            draw(comparison, folder, pictures)
+            say(f"figures are in {folder}")
         return
     Console().print(table)
-    _print_files(comparison, Path(options.out), pictures)
+    _print_files(comparison, folder, pictures)
     if options.csv:
         _print("table", options.csv)
     _print_verdict(comparison)
 
 
 def picture_options(options: argparse.Namespace) -> PictureOptions:
-    return PictureOptions.parse(options.figures, titles=options.titles)
+    return PictureOptions.parse(options.figures or "png", titles=options.titles)
 
 
 def show_runs(paths: Sequence[Path], folder: Path, pictures: PictureOptions) -> None:

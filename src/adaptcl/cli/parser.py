@@ -102,7 +102,7 @@ def _add_watching(parser: Any) -> None:
 
 def _add_figures(parser: Any) -> None:
     formats = "draw figures as png, pdf or svg, or several with commas between; none draws none"
-    _add(parser, "--figures FORMATS", formats, "[default png]", default="png")
+    _add(parser, "--figures FORMATS", formats, "[default png]")
     without = "leave out the titles of figures, as papers want it"
     _add(parser, "--no-titles", without, dest="titles", action="store_false")
 
@@ -279,7 +279,7 @@ def _add_compare(commands: Any) -> None:
     )
     _add(compare, "runs RUN", _RUN_HELP, nargs="+")
     figures = "folder for the figures; replaces those of an earlier comparison [default figures]"
-    _add(compare, "--out DIR", figures, default="figures")
+    _add(compare, "--out DIR", figures)
     _add(
         compare,
         "--over-seeds",
@@ -300,9 +300,14 @@ def _add_compare(commands: Any) -> None:
     _add(compare, "--target-accuracy X", accuracy, type=lambda text: per_cent(text) / 100)
     _add(compare, "--target X", "the same for any main metric, in its own unit", type=number(float))
     _add_figures(compare)
+    columns = "show these columns, by the beginnings of their headings: accuracy,speed-up,bytes"
+    _add(compare, "--columns NAMES", columns)
     _add(compare, "--csv FILE", "also write the table to a CSV file")
     _add(
-        compare, "--markdown", "print only the table, as Markdown; no figures", action="store_true"
+        compare,
+        "--markdown",
+        "print only the table, as Markdown; figures only with --figures or --out",
+        action="store_true",
     )
     _add(compare, "--latex", "the same as LaTeX, a tabular for a paper", action="store_true")
 

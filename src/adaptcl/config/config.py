@@ -245,7 +245,9 @@ def _checked_section(name: str, values: Any) -> Mapping[str, Any]:
     for each in (*declared(JobSettings), *declared(EnvironmentSettings)):
         if each.name in section(name, values):
             raise SettingError(
-                f"[{name}] sets {each.name}, which is the same for all strategies of a job."
+                f"[{name}] sets {each.name}, which is the same for all strategies of a job. Set it "
+                "above the sections (a sweep takes a list there), or make two sweeps: `adaptcl "
+                "compare A B` joins them."
             )
     return section(name, values)
 

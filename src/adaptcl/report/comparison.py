@@ -15,21 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 
 from adaptcl.errors import SettingError
 from adaptcl.quantities import duration, short_duration
-from adaptcl.records import end_s
+from adaptcl.records import TESTS, end_s
+from adaptcl.report.baselines import baselines_of
 from adaptcl.report.groups import RunGroup, group_runs
 from adaptcl.report.intervals import interval
-from adaptcl.report.labels import differing_conditions
-from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve
-from adaptcl.report.saved_run import Run, by_strategy
+from adaptcl.report.labels import label_in_common
+from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve, tests_of
+from adaptcl.report.saved_run import Run
 from adaptcl.training.objectives.metrics import Measure
-
-BASELINES = ("fedavg", "fedavg-s")
-"""Strategies that others are compared with, the first one that is there."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +46,7 @@ class RunOutcome:
     """Whether it reached the target at its first test: how much sooner, nobody knows."""
     flat_s: float = 0.0
     """How long before the time of comparison the last mean of the curve stands."""
+    tests_by_then: int | None = None  # how many tests it had by that time; None if not compared
     paired: bool = False
     """Whether the baseline has a run of the same seed; if not, its mean stands in."""
 
@@ -78,10 +76,21 @@ class ComparisonRow:
         return [getattr(run.numbers, name, None) for run in self.group.runs]
 
     @property
+    def early_tests(self) -> int | None:
+        """How many tests it had when values are compared, if that was fewer than a mean takes."""
+        known = [o.tests_by_then for o in self.outcomes if o.tests_by_then is not None]
+        return min((count for count in known if count < TESTS), default=None)
+
+    @property
     def speed_ups(self) -> list[float]:
-        """Of the seeds that the baseline has too; of all if it has none of them."""
+        """Of the seeds that the baseline has too; of all if it has none of them.
+
+        There are none if one of these seeds never reached the target: it may be the slowest, and
+        a mean over the others would flatter.
+        """
         counted = [each for each in self.outcomes if each.paired] or self.outcomes
-        return [each.speed_up for each in counted if each.speed_up is not None]
+        known = [each.speed_up for each in counted if each.speed_up is not None]
+        return known if len(known) == len(counted) else []
 
     @property
     def speed_up(self) -> float | None:
@@ -102,6 +111,12 @@ class ComparisonRow:
     def target_times_s(self) -> list[float]:
         """Of the runs that reached the target."""
         return [each.target_time_s for each in self.outcomes if each.target_time_s is not None]
+
+    @property
+    def reached_by(self) -> str:
+        """`2 of 3`, if only some of the runs reached the target; else empty."""
+        reached, runs = len(self.target_times_s), len(self.outcomes)
+        return f"{reached} of {runs}" if 0 < reached < runs else ""
 
 
 @dataclass(frozen=True)
@@ -146,13 +161,11 @@ class Comparison:
 
     @property
     def reference(self) -> str:
-        """What the rows are compared with, in a word; empty if there is nothing to compare."""
-        labels = [row.group.label for row in self.baselines]
-        return (
-            labels[0]
-            if len(labels) == 1
-            else "".join({row.group.first.strategy for row in self.baselines})
-        )
+        """What the rows are compared with; empty if there is nothing to compare.
+
+        Of several baselines it is what their labels have in common.
+        """
+        return label_in_common([row.group.label for row in self.baselines])
 
     @property
     def target(self) -> str:
@@ -183,8 +196,8 @@ def compare(
 ) -> Comparison:
     """Compare runs one by one, or over seeds: by default over seeds if there are several.
 
-    One baseline for all is named by strategy, label or folder; see `choose_baseline`. A target for
-    the main metric (an accuracy as a fraction) takes the place of what the baseline ends with.
+    A baseline is named by strategy, label or folder; see `baselines.py`. A target for the main
+    metric (an accuracy as a fraction) takes the place of what the baseline ends with.
     So does the target at which all the runs were to end, if one of them did: each stops a little
     above it, by chance. One run alone is compared with nothing, unless one of these is asked for.
     """
@@ -200,7 +213,7 @@ def compare(
         _refuse_no_time(groups, at_time_s)
     if target is None:
         target = _target_of_all(runs)
-    theirs = _baselines(groups, baseline)
+    theirs = baselines_of(groups, baseline)
     # What is compared with each other stands together.
     order = list(dict.fromkeys(map(id, theirs)))
     pairs = sorted(zip(groups, theirs, strict=True), key=lambda pair: order.index(id(pair[1])))
@@ -224,58 +237,6 @@ def _refuse_other_metrics(runs: Sequence[Run]) -> None:
 def _target_of_all(runs: Sequence[Run]) -> float | None:
     targets = {run.target for run in runs}
     return targets.pop() if len(targets) == 1 and any(run.ended_by_target for run in runs) else None
-
-
-def choose_baseline(groups: Sequence[RunGroup], name: str | None = None) -> RunGroup:
-    """The group that others are compared with, whatever the order of the groups.
-
-    It is the one named by its label, strategy or folder. If none is named, it is `fedavg`, else
-    `fedavg-s`, else the first strategy that `adaptcl strategies` lists. Of several groups of that
-    strategy it is the one that ends best: compared with a badly set one, anything looks good.
-    """
-    first_runs = {id(group.first): group for group in groups}
-    ordered = [first_runs[id(run)] for run in by_strategy([group.first for group in groups])]
-    if name is None:
-        there = [group.first.strategy for group in ordered]
-        usual = next((each for each in BASELINES if each in there), there[0])
-        return _strongest([group for group in ordered if group.first.strategy == usual])
-    by_label = [group for group in ordered if group.label == name]
-    by_method = [group for group in ordered if group.first.strategy == name]
-    by_folder = [g for g in ordered if Path(name).resolve() in [r.folder.resolve() for r in g.runs]]
-    found = by_label or by_method or by_folder
-    if not found:
-        labels = ", ".join(group.label for group in groups)
-        raise SettingError(f"There is no run {name!r} to compare with; there are {labels}.")
-    return _strongest(found)
-
-
-def _strongest(groups: Sequence[RunGroup]) -> RunGroup:
-    """The group that ends best, a finished one if there is any."""
-
-    def strength(group: RunGroup) -> tuple[bool, float]:
-        measure = group.first.measure
-        ends = [learning_curve(run.rounds, measure).last for run in group.runs]
-        known = [measure.gain(each, 0.0) for each in ends if each is not None]
-        return group.first.summary is not None, fmean(known) if known else -math.inf
-
-    return max(groups, key=strength)
-
-
-def _baselines(groups: Sequence[RunGroup], name: str | None) -> list[RunGroup]:
-    """The baseline of each group: the one of its conditions, else the one of all groups."""
-    usual = choose_baseline(groups, name)
-    if name is not None:
-        return [usual] * len(groups)
-    alike: dict[str, list[RunGroup]] = {}
-    conditions = differing_conditions([group.first for group in groups])
-    for group, under in zip(groups, conditions, strict=True):
-        alike.setdefault(under, []).append(group)
-
-    def chosen(together: Sequence[RunGroup]) -> RunGroup:
-        same = [each for each in together if each.first.strategy == usual.first.strategy]
-        return choose_baseline(same) if same and len(together) > 1 else usual
-
-    return [chosen(alike[under]) for under in conditions]
 
 
 def _equal_time(
@@ -338,6 +299,7 @@ class _Baseline:
             speed_up=needed / reached if needed and reached else None,
             at_first_test=reached is not None and reached == curve.times_s[0],
             flat_s=0.0 if value is None else max(0.0, self.at_time_s - curve.times_s[-1]),
+            tests_by_then=sum(test.time_s <= self.at_time_s for test in tests_of(run.rounds)),
             paired=bool(same_seed),
         )
 

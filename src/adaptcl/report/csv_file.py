@@ -3,7 +3,7 @@
 Columns that `summary.json` also has keep their names and units: accuracies and savings are
 fractions, times are seconds of the run's clock. An unknown number is an empty cell. `late_accuracy`
 is the mean of the last five tests, `accuracy` the last one; the columns of another main metric have
-its name instead.
+its name instead. Each setting in which the runs differ has a column.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.intervals import interval
+from adaptcl.report.labels import setting_differences, setting_text
 from adaptcl.storage import refusing_unwritable, written_whole
 
 Cell = str | float
@@ -38,16 +39,32 @@ def write_comparison(path: Path, comparison: Comparison) -> None:
 
 def comparison_records(comparison: Comparison) -> list[dict[str, Cell]]:
     over_seeds, name = comparison.over_seeds, comparison.measure.name
-    return [
-        _about(row) | _equal_time(row, comparison, over_seeds) | _numbers(row, name, over_seeds)
-        for row in comparison.rows
-    ]
+    settings = setting_differences([row.group.first for row in comparison.rows])
+    records = []
+    for row in comparison.rows:
+        found = _equal_time(row, comparison, over_seeds) | _numbers(row, name, over_seeds)
+        # `rounds` and `target_accuracy` are also names of what was measured.
+        given = {f"{n}_setting" if n in found else n: _setting(row, n) for n in settings}
+        records.append(_about(row, given) | found)
+    return records
 
 
-def _about(row: ComparisonRow) -> dict[str, Cell]:
+def _setting(row: ComparisonRow, name: str) -> Cell:
+    """A number as it is, anything else as in the label; empty if it has no effect."""
+    run = row.group.first
+    value, text = run.config.get(name), setting_text(run, name)
+    if value is None or text is None:
+        return ""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    return text
+
+
+def _about(row: ComparisonRow, settings: Mapping[str, Cell]) -> dict[str, Cell]:
     return {
         "run": row.group.label,
         "strategy": row.group.first.strategy,
+        **settings,
         "seeds": " ".join(str(run.config.get("seed", "")) for run in row.group.runs),
         "finished": str(all(run.summary for run in row.group.runs)).lower(),
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adaptcl.config.effects import has_effect
-from adaptcl.report.labels import NEITHER_JOB_NOR_METHOD, distinct_labels
+from adaptcl.report.labels import NEITHER_JOB_NOR_METHOD, distinct_labels, setting_text, words_of
 from adaptcl.report.saved_run import Run
 
 
@@ -21,6 +21,12 @@ class RunGroup:
     @property
     def first(self) -> Run:
         return self.runs[0]
+
+    @property
+    def words(self) -> set[str]:
+        """The parts of its label, its strategy and its settings, such as `codec=int8`."""
+        settings = {f"{name}={setting_text(self.first, name)}" for name in self.first.config}
+        return words_of(self.label) | settings | {self.first.strategy}
 
     @property
     def prunes(self) -> bool:

@@ -78,9 +78,36 @@ def shared_differences(runs: Sequence[Run]) -> list[str]:
     return _recorded_differences(runs, _SHARED)
 
 
+def setting_differences(runs: Sequence[Run]) -> list[str]:
+    """Settings that differ between strategies that all have them, or within one strategy."""
+    by_strategy: dict[str, list[Run]] = {}
+    for run in runs:
+        by_strategy.setdefault(run.strategy, []).append(run)
+    names = {n: None for run in runs for n in run.config if n not in NEITHER_JOB_NOR_METHOD}
+    within = [_recorded_differences(alike, list(names)) for alike in by_strategy.values()]
+    differ = {*shared_differences(runs), *(name for each in within for name in each)}
+    return [name for name in names if name in differ]
+
+
 def _recorded_differences(runs: Sequence[Run], names: Sequence[str]) -> list[str]:
     """Compare a setting only among runs that recorded it: older folders lack newer settings."""
     return [n for n in names if differing([run for run in runs if n in run.config], [n])]
+
+
+def words_of(label: str) -> set[str]:
+    """`fedavg (sigma=2, codec=int8)` without its order: `fedavg`, `sigma=2` and `codec=int8`."""
+    method, _, settings = label.removesuffix(")").partition(" (")
+    return {method, *settings.split(", ")} - {""}
+
+
+def label_in_common(labels: Sequence[str]) -> str:
+    """`fedavg (codec=int8)` of labels that differ in other settings; empty if there is none."""
+    if not labels:
+        return ""
+    method, _, settings = labels[0].removesuffix(")").partition(" (")
+    words = set.intersection(*map(words_of, labels))
+    common = ", ".join(each for each in settings.split(", ") if each in words)
+    return f"{method} ({common})" if common else method
 
 
 def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -99,11 +126,19 @@ def distinct_labels(runs: Sequence[Run]) -> tuple[Run, ...]:
         for place, mark in zip(places, marks, strict=True):
             run = runs[place]
             others = _differences_from_others(run, alike, across) if label == run.strategy else ""
-            added = ", ".join(text for text in (others, mark) if text)
+            added = _in_one_order(", ".join(text for text in (others, mark) if text), runs)
             labels[place] = f"{label} ({added})" if added else label
     relabelled = tuple(replace(run, label=label) for run, label in zip(runs, labels, strict=True))
     # A label made here may be the one another run came with.
     return relabelled if len(set(labels)) == len(labels) else distinct_labels(relabelled)
+
+
+def _in_one_order(parts: str, runs: Sequence[Run]) -> str:
+    """The parts of a label in the order of settings files; seeds and folders stay last."""
+    names = list({name: None for run in runs for name in run.config})
+    order = {n: place for place, n in enumerate(names) if n not in NEITHER_JOB_NOR_METHOD}
+    texts = parts.split(", ")
+    return ", ".join(sorted(texts, key=lambda text: order.get(text.split("=")[0], len(names))))
 
 
 def _differences_from_others(run: Run, alike: Sequence[Run], across: Sequence[str]) -> str:

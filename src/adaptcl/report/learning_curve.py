@@ -1,7 +1,9 @@
 """A run's main metric over time, as means of five tests: no claim rests on one test.
 
 Each mean stands at the mean time of its tests. At their last it would lag behind the model by two
-rounds, which is longer in a run with long rounds, and so favour one with short ones.
+rounds, which is longer in a run with long rounds, and so favour one with short ones. The price is
+that a mean holds tests from after its time; before the fifth test that can show, and a note says
+so.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from collections.abc import Container, Sequence
 from adaptcl.config.effects import has_effect
 from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
-from adaptcl.report.comparison import Comparison, ComparisonRow, choose_baseline
+from adaptcl.report.baselines import strongest
+from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
 from adaptcl.report.saved_run import Run
@@ -31,6 +32,7 @@ def notes_on(comparison: Comparison) -> list[str]:
     notes += _notes_on_baselines(comparison)
     notes += _notes_on_statistics(comparison)
     notes += _notes_on_time(comparison)
+    notes += _notes_on_early_times(rows)
     notes += _notes_on_few_tests(rows)
     notes += _notes_on_length(runs)
     if comparison.over_seeds:
@@ -59,6 +61,21 @@ def _notes_on_few_tests(rows: Sequence[ComparisonRow]) -> list[str]:
     return [
         f"{who} {verb} only {number}, so {means} of {TESTS} reach{'es' * is_one} back to when "
         f"little was learned{_more_tests(few, rows)}."
+    ]
+
+
+def _notes_on_early_times(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Which rows had tests enough, but few of them by the time of comparison."""
+    early = [
+        f"{row.group.label} {row.early_tests}"
+        for row in rows
+        if row.early_tests is not None and min(map(_tests, row.group.runs)) >= 2 * TESTS
+    ]
+    if not early:
+        return []
+    return [
+        f"By equal time some rows had few tests: {', '.join(early)}. Their means of {TESTS} reach "
+        "back to when little was learned, and on to later tests."
     ]
 
 
@@ -94,7 +111,7 @@ def _notes_on_baselines(comparison: Comparison) -> list[str]:
         (baseline,) = part.baselines
         strategy = baseline.group.first.strategy
         alike = [row.group for row in part.rows if row.group.first.strategy == strategy]
-        if len(alike) > 1 and choose_baseline(alike) is baseline.group:
+        if len(alike) > 1 and strongest(alike) is baseline.group:
             notes.append(
                 f"The baseline is {baseline.group.label}: of {len(alike)} rows of {strategy} it "
                 "ends best."

@@ -123,6 +123,8 @@ def _ahead(comparison: Comparison, row: ComparisonRow, baseline: ComparisonRow) 
 def _ahead_but_short(comparison: Comparison, row: ComparisonRow, baseline: ComparisonRow) -> str:
     """About a method that is ahead, but did not come to the target with all of its seeds."""
     ahead = _ahead(comparison, row, baseline)
+    if row.reached_by and not row.speed_ups:
+        return f"{ahead}, but reached {_target(comparison, row)} with {row.reached_by} seeds only."
     if row.target_times_s:
         return f"{ahead}, and {_how_much_faster(row, baseline)} to {_target(comparison, row)}."
     return (
@@ -147,6 +149,8 @@ def _target(comparison: Comparison, subject: ComparisonRow | None = None) -> str
 
 def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:
     if not row.speed_ups:
+        if row.reached_by:
+            return f"with {row.reached_by} seeds only"
         if not baseline.target_times_s:
             return f"which {baseline.group.label} never reached"
         return f"with seeds with which {baseline.group.label} did not reach it"
@@ -154,12 +158,9 @@ def _how_much_faster(row: ComparisonRow, baseline: ComparisonRow) -> str:
 
 
 def _doubt(row: ComparisonRow) -> str:
-    seeds = len(row.outcomes)
-    missed = f", reached with {len(row.target_times_s)} of {seeds} seeds"
-    missed = missed if len(row.target_times_s) < seeds else ""
     bounds = row.speed_up_interval
     if bounds is None:
-        return f" (one seed{missed})"
+        return " (one seed)"
     low, high = (f"{each:.2f}" for each in bounds)
     luck = ", so it may be luck" if bounds[0] <= 1 <= bounds[1] else ""
-    return f" (95 % interval {low} to {high} over {len(row.speed_ups)} seeds{missed}{luck})"
+    return f" (95 % interval {low} to {high} over {len(row.speed_ups)} seeds{luck})"

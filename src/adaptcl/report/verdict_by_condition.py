@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.conditions import named_by_condition
+from adaptcl.report.labels import label_in_common
 from adaptcl.report.ranking import (
     best_at_equal_time,
     counts,
@@ -43,8 +44,13 @@ def _at_equal_time(part: Comparison) -> str:
         return f"nothing to compare at {part.when}"
     if not counts(best, part):
         return f"{best.group.label} level at {part.when}"
-    luck = " (may be luck)" if may_be_luck(best) else ""
-    return f"{best.group.label} {_signed(gain_of(best), part)} at {part.when}{luck}"
+    doubts = ["early"] * _is_early(best, part) + ["may be luck"] * may_be_luck(best)
+    doubt = f" ({', '.join(doubts)})" if doubts else ""
+    return f"{best.group.label} {_signed(gain_of(best), part)} at {part.when}{doubt}"
+
+
+def _is_early(row: ComparisonRow, part: Comparison) -> bool:
+    return any(each.early_tests is not None for each in (row, *part.baselines))
 
 
 def _signed(gain: float, part: Comparison) -> str:
@@ -68,25 +74,33 @@ def _to_target(part: Comparison) -> str:
     if first is not baseline:
         return f"{first.group.label} {_speed_up(first)} to {value}"
     if others:
-        return f"{first.group.label} first to {value}, {others[0].group.label} next"
+        return (
+            f"{first.group.label} first to {value}, {others[0].group.label} next{_some(others[0])}"
+        )
     return f"only {first.group.label} reached {value}"
 
 
 def _speed_up(row: ComparisonRow) -> str:
     if row.speed_up is None:
-        return "alone"
+        return f"first{_some(row)}" if row.reached_by else "alone"
     bounds = row.speed_up_interval
     within = f" ({bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
     return f"{FACTOR.write(row.speed_up)}{within} as fast"
 
 
+def _some(row: ComparisonRow) -> str:
+    return f" with {row.reached_by} seeds only" if row.reached_by else ""
+
+
 def _meaning(parts: Sequence[Comparison]) -> str:
     first = parts[0]
-    (reference,) = {part.baselines[0].group.first.strategy for part in parts}
+    reference = label_in_common([part.baselines[0].group.label for part in parts])
     measure = first.measure
     seeds = max(len(row.outcomes) for part in parts for row in part.rows)
     target = f"{reference}'s final {measure.label} (mean of its last {TESTS} tests)"
     if first.asked_value is not None:
         target = first.target
     sure = "one seed" if seeds == 1 else "95 % intervals over seeds"
-    return f"Each is compared with its own {reference}, at equal time and to {target}; {sure}."
+    early = any(_is_early(row, part) for part in parts for row in part.rows)
+    few = f"; early: a row had fewer than {TESTS} tests by then" * early
+    return f"Each is compared with its own {reference}, at equal time and to {target}; {sure}{few}."

@@ -243,6 +243,18 @@ def test_the_time_and_the_accuracy_that_runs_are_compared_by_are_marked(
     assert len(compose(two_runs[:1])["accuracy-over-time"].axes[0].lines) == 2
 
 
+def test_a_method_has_one_colour_under_all_conditions(make_run: MakeRun, compose: Compose) -> None:
+    runs = [
+        make_run(f"{name}{sigma}", strategy=name, settings={"sigma": sigma})
+        for sigma in (2.0, 5.0)
+        for name in ("fedavg", "adaptcl")
+    ]
+    (axes,) = compose(runs)["accuracy-over-rounds"].axes
+    drawn = [(line.get_color(), line.is_dashed()) for line in axes.lines]
+    colours = [look.colour for look in looks(["fedavg", "adaptcl"])]
+    assert drawn == [(colour, dashed) for dashed in (False, True) for colour in colours]
+
+
 def test_one_figure_shows_who_is_ahead_at_equal_time_and_first_to_equal_accuracy(
     six_methods: list[Run], compose: Compose
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from adaptcl.report.figures import palette
-from adaptcl.report.figures.palette import looks
+from adaptcl.report.figures.palette import looks, looks_by_condition
 from adaptcl.strategies import STRATEGIES
 
 _XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1094, 0.8728]])
@@ -96,6 +96,18 @@ def test_a_repeated_strategy_has_no_colour_like_another_strategys() -> None:
     repeated, strategies = places[len(others) + 1 :], places[: len(others)]
     for one, other in itertools.product(repeated, strategies):
         assert math.dist(one, other) > 20
+
+
+def test_under_several_conditions_a_method_keeps_its_colour_and_dashes_differ() -> None:
+    methods = ["fedavg", "adaptcl", "adaptcl"]
+    first, second = (looks_by_condition([methods, methods])[at : at + 3] for at in (0, 3))
+    assert first[:2] == looks(methods[:2])
+    assert [look.colour for look in first] == [look.colour for look in second]
+    assert len({look.dashes for look in first}) == len({look.dashes for look in second}) == 1
+    assert first[0].dashes != second[0].dashes
+    # With more conditions than dashes all runs still differ.
+    assert looks_by_condition([["fedavg"]] * 5) == looks(["fedavg"] * 5)
+    assert looks_by_condition([methods]) == looks(methods)
 
 
 def test_no_two_of_very_many_runs_look_the_same() -> None:

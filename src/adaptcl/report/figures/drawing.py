@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import matplotlib
@@ -24,7 +25,7 @@ from adaptcl.errors import RunFolderError
 from adaptcl.report.comparison import Comparison
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.equal_time import equal_time_figure
-from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks
+from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks_by_condition
 from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
 from adaptcl.report.figures.timeline import timeline_figure
@@ -61,10 +62,14 @@ def compose_figures(comparison: Comparison, *, titles: bool = True) -> dict[str,
     Over seeds, runs that differ only in their seed make one line: their mean, in a band from the
     lowest to the highest.
     """
-    groups = [row.group for row in comparison.rows if any(run.rounds for run in row.group.runs)]
+    rows = [row for row in comparison.rows if any(run.rounds for run in row.group.runs)]
+    groups = [row.group for row in rows]
     if not groups:
         raise RunFolderError("There is nothing to draw: none of these runs has finished a round.")
-    drawn = list(map(Drawn, groups, looks([group.first.strategy for group in groups])))
+    # Rows with one baseline stand together: they have one condition.
+    together = [list(part) for _, part in groupby(rows, key=lambda row: id(row.baseline))]
+    strategies = [[row.group.first.strategy for row in part] for part in together]
+    drawn = list(map(Drawn, groups, looks_by_condition(strategies)))
     with figure_style():
         figures = _common_figures(comparison, drawn, titles=titles)
         for (group, look), name in zip(drawn, _file_names(groups), strict=True):

@@ -2,7 +2,7 @@
 
 A strategy has the colour and the marker at its place in the registry; custom ones come after those
 that ship. If one strategy has several runs, the first has the strategy's colour and each further
-one another colour and other dashes.
+one another colour and other dashes. Under several conditions, dashes tell these apart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from matplotlib.lines import Line2D
@@ -104,6 +104,21 @@ def looks(strategies: Sequence[str]) -> list[Look]:
         # With more runs than colours, colours come again with other dashes.
         chosen.append(next((look for look in order if look not in chosen), order[0]))
     return chosen
+
+
+def looks_by_condition(parts: Sequence[Sequence[str]]) -> list[Look]:
+    """One look for each run of each condition: the same colours, with other dashes.
+
+    If that would not tell all runs apart, each has a colour of its own.
+    """
+    found = [
+        replace(look, dashes=DASHES[place % len(DASHES)])
+        for place, strategies in enumerate(parts)
+        for look in looks(strategies)
+    ]
+    if len(parts) > 1 and len(set(found)) == len(found):
+        return found
+    return looks([strategy for strategies in parts for strategy in strategies])
 
 
 def _distance(colour: str, others: Sequence[str]) -> float:
