@@ -114,6 +114,8 @@ class Waiting:
     """On a network, nothing goes on without these workers. It is said again, ever more rarely."""
 
     workers: tuple[int, ...]
+    least: int = 0
+    """With how many workers a run goes on that has paused; 0 if it has not."""
 
 
 @dataclass(frozen=True)

@@ -126,6 +126,13 @@ def test_who_is_waited_for_is_said_each_time() -> None:
     ]
 
 
+def test_a_run_that_pauses_says_for_whom_and_with_how_many_it_goes_on() -> None:
+    console = plain()
+    with Progress(console) as progress:
+        progress(Waiting((2,), least=3))
+    assert written(console) == ("the run pauses until 3 workers are there; it waits for worker 2\n")
+
+
 def test_plain_lines_report_the_clock_warnings_and_workers_that_come_and_go() -> None:
     console = plain()
     with Progress(console) as progress:

@@ -28,7 +28,9 @@ class Lost:
 
     worker: int
     reason: str
-    keeps_task: bool = False  # its task waits for it to come back, so the strategy need not know
+    keeps_task: bool = False
+    """Whether the strategy need not hear of it: the task waits for the worker to come back, or the
+    worker was lost before the run was resumed."""
 
 
 @dataclass(frozen=True)

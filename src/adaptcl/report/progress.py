@@ -109,6 +109,9 @@ class Progress:
                 return [finished_line(summary, len(away)), *_warned(summary)]
             case Warned(message=message) if not self._in_notebook:  # it shows Python's warnings
                 return [f"warning: {message}"]
+            case Waiting(workers=missing, least=least) if least:
+                until = f"until {number_of(least, 'worker')} are there"
+                return [f"the run pauses {until}; it waits for {name_workers(missing)}"]
             case Waiting(workers=missing):
                 return [f"still waiting for {name_workers(missing)}"]
             case WorkerLost(worker=worker, round=number, reason=reason):

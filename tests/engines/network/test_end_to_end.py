@@ -100,9 +100,6 @@ def test_a_run_begins_with_enough_workers_and_takes_in_the_one_that_comes_late(
     def let_time_pass() -> None:
         site.wait_for(is_said("for 1 of 2 others"))
         site.clock.advance(3600)
-        if data == "workers":
-            site.wait_for(is_said("taking part as worker"))
-            site.clock.advance(60)
         site.wait_for(is_said("training begins"))
         site.worker(2)
 

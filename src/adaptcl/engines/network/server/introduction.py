@@ -38,12 +38,12 @@ def agree(
             say(f"still waiting for {name_workers(missing)}")
             tell_waiting(fleet, hearing.found, missing, workers)
         left = math.inf
-        if quorum.seconds is not None and len(hearing.found) >= quorum.least:
+        if quorum.seconds is not None and len(hearing.found) >= quorum.begin:
             enough_since = fleet.now() if enough_since is None else enough_since
             left = enough_since + quorum.seconds - fleet.now()
         if left <= 0:
             hearing.refuse_odd_ones(len(hearing.found))  # the most frequent form counts now
-            if len(hearing.found) >= quorum.least:
+            if len(hearing.found) >= quorum.begin:
                 break
             enough_since = None
         else:
