@@ -19,6 +19,7 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
 from adaptcl.report.progress import PATIENCE, Progress, bar
 
@@ -124,6 +125,13 @@ def test_who_is_waited_for_is_said_each_time() -> None:
         "still waiting for worker 2",
         "still waiting for workers 1 and 2",
     ]
+
+
+def test_a_silent_worker_is_named_with_when_it_is_lost() -> None:
+    console = plain()
+    with Progress(console) as progress:
+        progress(WorkerSilent(1, 10.4, 30.0))
+    assert written(console) == "worker 1 is silent for 10 s; after 30 s it is lost\n"
 
 
 def test_a_run_that_pauses_says_for_whom_and_with_how_many_it_goes_on() -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from adaptcl.events import PhaseBegan, Waiting, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned, WorkerSilent
 from adaptcl.storage import Remembered, Tree
 from adaptcl.training import Arrival, Task, Timing
 
@@ -46,7 +46,7 @@ class Expired:
     """The deadline has passed."""
 
 
-Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned | Waiting
+Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned | Waiting | WorkerSilent
 
 
 class Transport(Remembered, ABC):

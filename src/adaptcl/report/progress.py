@@ -25,8 +25,9 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
-from adaptcl.quantities import duration
+from adaptcl.quantities import duration, short_duration
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.live_display import LiveDisplay, NotebookDisplay, RunState, in_notebook
 from adaptcl.report.participation import who_hardly_took_part
@@ -114,6 +115,9 @@ class Progress:
                 return [f"the run pauses {until}; it waits for {name_workers(missing)}"]
             case Waiting(workers=missing):
                 return [f"still waiting for {name_workers(missing)}"]
+            case WorkerSilent(worker=worker, silent_s=silent_s, limit_s=limit_s):
+                limit = short_duration(limit_s)
+                return [f"worker {worker} is silent for {silent_s:.0f} s; after {limit} it is lost"]
             case WorkerLost(worker=worker, round=number, reason=reason):
                 return [f"worker {worker} lost in round {number}: {reason}"]
             case WorkerJoined(worker=worker, round=number):

@@ -32,7 +32,15 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.attendance import Quorum
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+    Silent,
+)
 from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import (
@@ -44,6 +52,7 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
@@ -381,6 +390,17 @@ def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes(
     assert run.when(WorkerJoined, 1) == [0, 4.5]
     assert workers(records[1]) == [0]
     assert workers(records[-1]) == [0, 1]
+
+
+def test_a_silent_worker_is_named_if_it_has_a_task() -> None:
+    fleet = FakeFleet(lambda task: 10.0 + 20 * task.worker)
+    fleet.happens(Silent(1, 10.0, 30.0), at=8.0)
+    fleet.happens(Silent(0, 10.0, 30.0), at=20.0)
+    run = Run(fleet, rounds=1, deadline=0.0)
+    run.go()
+    assert [each for each in run.events if isinstance(each, WorkerSilent)] == [
+        WorkerSilent(1, 10.0, 30.0)
+    ]
 
 
 def test_a_worker_whose_model_differs_takes_no_part_until_it_comes_with_the_right_one() -> None:

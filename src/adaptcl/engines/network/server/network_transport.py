@@ -20,7 +20,15 @@ from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
 from adaptcl.engines.network.server.farewell import GOODBYE_S, tell_all
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+    Silent,
+)
 from adaptcl.engines.network.server.patience import (
     STRIKES,
     OtherDataError,
@@ -32,7 +40,7 @@ from adaptcl.engines.network.server.patience import (
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
 from adaptcl.errors import UpdateError
-from adaptcl.events import PhaseBegan, Waiting, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned, WorkerSilent
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap, size_bytes
@@ -264,6 +272,8 @@ class NetworkTransport(RemoteTransport[SentTask]):
                     yield Lost(worker, "it was restarted", keeps_task=True)
             case Left(worker, said_goodbye):
                 yield from self._miss(worker, departure(said_goodbye=said_goodbye))
+            case Silent(worker, seconds, limit) if worker in self._open:
+                yield WorkerSilent(worker, seconds, limit)
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
