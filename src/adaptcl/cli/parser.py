@@ -180,7 +180,7 @@ def _add_server(commands: Any) -> None:
     _add(
         server,
         "--least-workers N",
-        f"{_LEAST_WORKERS} [default: begin with all, go on with any]",
+        f"{_LEAST_WORKERS} [default all to begin, any to go on]",
         type=whole_number,
     )
     _add(server, "--wait TIME", _WAIT, "[default --patience]", type=duration_s)
