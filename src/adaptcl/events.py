@@ -92,6 +92,16 @@ class WorkerLost:
 
 
 @dataclass(frozen=True)
+class WorkerSilent:
+    """On a network, a worker with a task has not been heard of for a while. After `limit_s` seconds
+    of silence it is lost; before, it may speak again, and nothing is said of that."""
+
+    worker: int
+    silent_s: float
+    limit_s: float
+
+
+@dataclass(frozen=True)
 class WorkerJoined:
     """A worker joined or rejoined a run, on a network perhaps before the first round.
 
@@ -114,6 +124,8 @@ class Waiting:
     """On a network, nothing goes on without these workers. It is said again, ever more rarely."""
 
     workers: tuple[int, ...]
+    least: int = 0
+    """With how many workers a run goes on that has paused; 0 if it has not."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +142,7 @@ Event = (
     | UpdateArrived
     | RoundFinished
     | WorkerLost
+    | WorkerSilent
     | WorkerJoined
     | Warned
     | Waiting

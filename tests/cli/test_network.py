@@ -191,7 +191,7 @@ def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
     assert Path("run").stat().st_mode & 0o077 == 0, "only its owner looks into it"
     shutil.move("keys", "moved")
     words = ("--address", "127.0.0.1:0", "--tls", "moved/server", "--patience", "60")
-    more = ("--least-workers", "1")
+    more = ("--least-workers", "1", "--wait", "10min")
     assert "0.pem cannot be read" in command("resume", "run")[2]
 
     def stop(*_: object) -> None:
@@ -201,7 +201,8 @@ def test_a_resumed_server_may_listen_elsewhere_with_other_keys_and_patience(
     with pytest.raises(KeyboardInterrupt):
         resume_runs(command_line().parse_args(["resume", "run", *words, *more]))
     file = NetworkFile.read(Path("run"))
-    assert (file.listen, file.patience, file.least_workers) == ("127.0.0.1:0", 60, 1)
+    assert (file.listen, file.patience) == ("127.0.0.1:0", 60)
+    assert (file.least_workers, file.wait) == (1, 600)
     assert file.tls == str(Path("moved/server").resolve())
 
 

@@ -121,7 +121,7 @@ def test_where_workers_test_everything_shows_their_spread(runs: list[Run], tmp_p
 
     run, summary = runs[0], runs[0].summary
     assert summary is not None
-    summary = replace(summary, worker_metrics=({"rmse": 2.5}, {}, {"rmse": 7.0}))
+    summary = replace(summary, worker_metrics=({"rmse": 2.5}, {}, {}, {"rmse": 7.0}))
     by_workers = replace(run, rounds=tuple(map(tested, run.rounds)), summary=summary)
     assert "workers 2.000 to 5.000" in round_line(
         RunStarted("fedavg", "net", "data", 4, 10, metric=by_workers.measure), by_workers.rounds[0]

@@ -19,8 +19,9 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
-from adaptcl.report.progress import PATIENCE, Progress, absent_lines, bar
+from adaptcl.report.progress import PATIENCE, Progress, bar
 
 EventsOf = Callable[..., list[Event]]
 
@@ -124,6 +125,20 @@ def test_who_is_waited_for_is_said_each_time() -> None:
         "still waiting for worker 2",
         "still waiting for workers 1 and 2",
     ]
+
+
+def test_a_silent_worker_is_named_with_when_it_is_lost() -> None:
+    console = plain()
+    with Progress(console) as progress:
+        progress(WorkerSilent(1, 10.4, 30.0))
+    assert written(console) == "worker 1 is silent for 10 s; after 30 s it is lost\n"
+
+
+def test_a_run_that_pauses_says_for_whom_and_with_how_many_it_goes_on() -> None:
+    console = plain()
+    with Progress(console) as progress:
+        progress(Waiting((2,), least=3))
+    assert written(console) == ("the run pauses until 3 workers are there; it waits for worker 2\n")
 
 
 def test_plain_lines_report_the_clock_warnings_and_workers_that_come_and_go() -> None:
@@ -297,21 +312,12 @@ def test_outside_its_context_it_still_reports_every_round(events_of: EventsOf) -
     assert isinstance(events_of()[-1], RunFinished)
 
 
-@pytest.mark.parametrize(
-    ("updates", "line"),
-    [
-        ((10, 10, 10), []),
-        ((10, 6, 10), []),
-        ((), []),
-        ((8, 0, 8, 3, 8), ["few updates were used of: worker 1 0, worker 3 3 (usual are 8)"]),
-    ],
-)
-def test_who_hardly_took_part_is_named_at_the_end(
-    events_of: EventsOf, updates: tuple[int, ...], line: list[str]
-) -> None:
-    finished = events_of()[-1]
+def test_who_hardly_took_part_is_warned_of_at_the_end(events_of: EventsOf) -> None:
+    finished = events_of(rounds=60)[-1]
     assert isinstance(finished, RunFinished)
-    assert absent_lines(replace(finished.summary, updates=updates)) == line
+    console = terminal()
+    Progress(console)(RunFinished(replace(finished.summary, updates=(60, 60, 3))))
+    assert "warning: worker 2 took part in 3 of 60 rounds" in written(console)
 
 
 class Clock:

@@ -61,6 +61,7 @@ def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
         "tls": tls,
         "patience": options.patience,
         "least_workers": options.least_workers,
+        "wait": options.wait,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -81,6 +82,7 @@ def serve_runs(options: argparse.Namespace) -> None:
         tls=str(Path(options.tls).resolve()),
         patience=options.patience,
         least_workers=options.least_workers or 0,
+        wait=options.wait or 0.0,
     )
     start_page(asked.folders, options)
     with (

@@ -147,14 +147,16 @@ def _add_resume(commands: Any) -> None:
     patience = "how long a worker may take for one task"
     _add(resume, "--patience TIME", network, patience, type=duration_s)
     _add(resume, "--least-workers N", network, _LEAST_WORKERS, type=whole_number)
+    _add(resume, "--wait TIME", network, _WAIT, type=duration_s)
     _add_watching(resume)
     _add_figures(resume)
 
 
 _LEAST_WORKERS = (
-    "begin with so many workers, if the others do not come within --patience from when these are "
-    "there; they may come later"
+    "begin, and go on, with so many workers or more: the others may come later, and with fewer the "
+    "run pauses"
 )
+_WAIT = "how long the others are waited for once --least-workers are there"
 
 
 def _add_server(commands: Any) -> None:
@@ -175,7 +177,13 @@ def _add_server(commands: Any) -> None:
     _add(server, "--listen", "address and port [default %(default)s]", default=address)
     patience = "how long a worker may take for one task before the run goes on without it"
     _add(server, "--patience TIME", patience, "[default 1h]", type=duration_s, default=3600.0)
-    _add(server, "--least-workers N", _LEAST_WORKERS, "[default all]", type=whole_number)
+    _add(
+        server,
+        "--least-workers N",
+        f"{_LEAST_WORKERS} [default all to begin, any to go on]",
+        type=whole_number,
+    )
+    _add(server, "--wait TIME", _WAIT, "[default --patience]", type=duration_s)
     _add_watching(server)
     _add_figures(server)
     # Times are measured here, and each worker is a process on its own machine.

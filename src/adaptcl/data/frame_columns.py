@@ -67,19 +67,27 @@ def orders_of_columns(found: Columns, wanted: Columns, whose: str, of: str) -> d
         mine, first = found[place], wanted[place]
         if mine == first:
             continue
-        place_of = {name: number for number, name in enumerate(mine)}
-        expected = set(first)
-        lacking = [repr(name) for name in first if name not in place_of]
-        besides = [repr(name) for name in mine if name not in expected]
-        if lacking or besides:
-            differences = [f"lacks {listed(lacking)}"] if lacking else []
-            differences += [f"has {listed(besides)} besides"] if besides else []
+        if differences := _differences(mine, first):
             raise DataError(
-                f"{whose} cannot be used: of the columns that {of} has, its frame "
-                f"{' and '.join(differences)}."
+                f"{whose} cannot be used: of the columns that {of} has, its frame {differences}."
             )
+        place_of = {name: number for number, name in enumerate(mine)}
         orders[place] = torch.tensor([place_of[name] for name in first])
     return orders
+
+
+def other_columns(found: Columns, wanted: Columns) -> str:
+    """In which columns a frame differs from the wanted ones, in words; empty if in none."""
+    apart = (_differences(found[place], wanted[place]) for place in found.keys() & wanted.keys())
+    return next(filter(None, apart), "")
+
+
+def _differences(mine: Sequence[str], wanted: Sequence[str]) -> str:
+    lacking = [repr(name) for name in wanted if name not in set(mine)]
+    besides = [repr(name) for name in mine if name not in set(wanted)]
+    differences = [f"lacks {listed(lacking)}"] if lacking else []
+    differences += [f"has {listed(besides)} besides"] if besides else []
+    return " and ".join(differences)
 
 
 def in_order(inputs: Tensors, orders: Mapping[str, Tensor]) -> Tensors:

@@ -28,6 +28,7 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
 from adaptcl.interrupts import raise_if_interrupted
 from adaptcl.records import RoundRecord
@@ -192,7 +193,7 @@ class Loop:
                 self._tell(WorkerLost(worker, round_, reason))
             case Joined(worker):
                 self._tell(WorkerJoined(worker, round_))
-            case PhaseBegan() | Warned() | Waiting():
+            case PhaseBegan() | Warned() | Waiting() | WorkerSilent():
                 self._tell(happening)
 
     def _tell(self, event: Event) -> None:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from adaptcl.events import PhaseBegan, Waiting, Warned
+from adaptcl.events import PhaseBegan, Waiting, Warned, WorkerSilent
 from adaptcl.storage import Remembered, Tree
 from adaptcl.training import Arrival, Task, Timing
 
@@ -28,7 +28,9 @@ class Lost:
 
     worker: int
     reason: str
-    keeps_task: bool = False  # its task waits for it to come back, so the strategy need not know
+    keeps_task: bool = False
+    """Whether the strategy need not hear of it: the task waits for the worker to come back, or the
+    worker was lost before the run was resumed."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Expired:
     """The deadline has passed."""
 
 
-Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned | Waiting
+Happening = Arrived | Lost | Joined | Expired | PhaseBegan | Warned | Waiting | WorkerSilent
 
 
 class Transport(Remembered, ABC):

@@ -11,6 +11,7 @@ from adaptcl.records import TESTS
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.intervals import interval
 from adaptcl.report.notes import ahead, are_paired
+from adaptcl.report.participation import gone_at_the_end
 from adaptcl.report.saved_run import Run, clock_of
 from adaptcl.report.wording import (
     FACTOR,
@@ -138,14 +139,15 @@ def _at_time(comparison: Comparison) -> Callable[[ComparisonRow], str]:
 
 
 def _worker_values(row: ComparisonRow) -> list[float]:
-    """The main metric of each worker that tests, as the mean of its last tests."""
+    """The main metric of each worker that tested to the end, as the mean of its last tests."""
     values = []
     for run in row.group.runs:
         tests: dict[int, list[float]] = {}
+        gone = gone_at_the_end(run)
         for record in run.rounds:
             for worker, value in record.worker_values.items():
                 tests.setdefault(worker, []).append(value)
-        values += [fmean(each[-TESTS:]) for each in tests.values()]
+        values += [fmean(each[-TESTS:]) for worker, each in tests.items() if worker not in gone]
     return values
 
 

@@ -12,6 +12,7 @@ from adaptcl.report.baselines import strongest
 from adaptcl.report.comparison import Comparison, ComparisonRow
 from adaptcl.report.labels import distinct_labels, job_differences
 from adaptcl.report.learning_curve import tests_of
+from adaptcl.report.participation import notes_on_participation, notes_on_workers_gone
 from adaptcl.report.saved_run import Run
 from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import HIGHER, Measure
@@ -30,6 +31,8 @@ def notes_on(comparison: Comparison) -> list[str]:
             else f"The runs differ in {', '.join(names)}: compare times with care."
         )
     notes += _notes_on_baselines(comparison)
+    notes += notes_on_participation(comparison)
+    notes += notes_on_workers_gone(comparison)
     notes += _notes_on_statistics(comparison)
     notes += _notes_on_time(comparison)
     notes += _notes_on_early_times(rows)

@@ -5,7 +5,6 @@ One long step beside them, such as fetching or reading data, has a bar.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +25,14 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
-from adaptcl.quantities import duration
+from adaptcl.quantities import duration, short_duration
 from adaptcl.records import RoundRecord, Summary
 from adaptcl.report.live_display import LiveDisplay, NotebookDisplay, RunState, in_notebook
+from adaptcl.report.participation import who_hardly_took_part
 from adaptcl.report.wording import metric_span, number_of, span
 
-_NAMED = 5  # how many workers a line names at most; there may be thousands
 PATIENCE = 1.0  # seconds a step may take before a bar is worth the flicker
 
 
@@ -107,11 +107,17 @@ class Progress:
                 return [round_line(self._state.run, record)]
             case RunFinished(summary=summary):
                 away = self._state.lost if self._state else ()
-                return [finished_line(summary, len(away)), *absent_lines(summary)]
+                return [finished_line(summary, len(away)), *_warned(summary)]
             case Warned(message=message) if not self._in_notebook:  # it shows Python's warnings
                 return [f"warning: {message}"]
+            case Waiting(workers=missing, least=least) if least:
+                until = f"until {number_of(least, 'worker')} are there"
+                return [f"the run pauses {until}; it waits for {name_workers(missing)}"]
             case Waiting(workers=missing):
                 return [f"still waiting for {name_workers(missing)}"]
+            case WorkerSilent(worker=worker, silent_s=silent_s, limit_s=limit_s):
+                limit = short_duration(limit_s)
+                return [f"worker {worker} is silent for {silent_s:.0f} s; after {limit} it is lost"]
             case WorkerLost(worker=worker, round=number, reason=reason):
                 return [f"worker {worker} lost in round {number}: {reason}"]
             case WorkerJoined(worker=worker, round=number):
@@ -171,15 +177,8 @@ def ended_by(summary: Summary) -> str:
     return f" (ended by {summary.stopped_by})" if summary.stopped_by else ""
 
 
-def absent_lines(summary: Summary) -> list[str]:
-    """Name the workers of which less than half the usual number of updates were used."""
-    usual = statistics.median(summary.updates) if summary.updates else 0
-    few = {w: count for w, count in enumerate(summary.updates) if count < usual / 2}
-    if not few:
-        return []
-    named = ", ".join(f"worker {worker} {count}" for worker, count in list(few.items())[:_NAMED])
-    more = ", …" if len(few) > _NAMED else ""
-    return [f"few updates were used of: {named}{more} (usual are {usual:g})"]
+def _warned(summary: Summary) -> list[str]:
+    return [f"warning: {sentence}" for sentence in who_hardly_took_part(summary)]
 
 
 def _standard_output() -> Console:

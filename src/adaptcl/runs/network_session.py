@@ -26,13 +26,10 @@ from adaptcl.engines.network.invitation import (
 )
 from adaptcl.engines.network.keys import expiry_warning, server_keys
 from adaptcl.engines.network.server.attendance import Quorum
+from adaptcl.engines.network.server.farewell import GOODBYE_S, dismiss_all
 from adaptcl.engines.network.server.fleet import Fleet
 from adaptcl.engines.network.server.introduction import agree
-from adaptcl.engines.network.server.network_transport import (
-    GOODBYE_S,
-    NetworkTransport,
-    dismiss_all,
-)
+from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.engines.network.trial import trial_outputs
 from adaptcl.errors import SettingError
 from adaptcl.events import Listener
@@ -206,11 +203,15 @@ def _gathered(
     return fleet, server_workload(job, known)
 
 
-def _quorum(run: _Run) -> Quorum:
-    """For the first run of a job; later ones have workers that were waited for before."""
-    if run.file.turn > 0:
-        return Quorum(1)
-    return Quorum(run.file.least_workers or run.config.job.workers, run.file.patience)
+def _quorum(run: _Run, *, has_waited: bool = False) -> Quorum:
+    """How many workers a run needs. The first of a job waits for the others too; later ones have
+    workers that were waited for before."""
+    file, least = run.file, run.file.least_workers or 1
+    if file.turn > 0:
+        return Quorum(least, least=least)
+    begin = file.least_workers or run.config.job.workers
+    seconds = None if has_waited else file.wait or file.patience
+    return Quorum(begin, seconds, least, had_time=has_waited)
 
 
 def _question(runs: Sequence[_Run]) -> Question:
@@ -247,9 +248,7 @@ def _checked(
         trial=trial_outputs(workload.model, workload.described_inputs),
     )
 
-    quorum = _quorum(run)
-    if has_waited:
-        quorum = replace(quorum, seconds=None)
+    quorum = _quorum(run, has_waited=has_waited)
 
     def session_on(fleet: Fleet) -> tuple[Session, NetworkTransport]:
         network = NetworkTransport(

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -97,13 +98,14 @@ def test_a_run_begins_with_enough_workers_and_takes_in_the_one_that_comes_late(
     def is_said(line: str) -> Callable[[], bool]:
         return lambda: all(line in " ".join(site.said_by.get(n, ())) for n in (0, 1))
 
+    waited: list[float] = []
+
     def let_time_pass() -> None:
         site.wait_for(is_said("for 1 of 2 others"))
         site.clock.advance(3600)
-        if data == "workers":
-            site.wait_for(is_said("taking part as worker"))
-            site.clock.advance(60)
+        began = time.monotonic()
         site.wait_for(is_said("training begins"))
+        waited.append(time.monotonic() - began)
         site.worker(2)
 
     for number in range(2):
@@ -112,6 +114,7 @@ def test_a_run_begins_with_enough_workers_and_takes_in_the_one_that_comes_late(
     chosen = site.settings(strategy=strategy, workers=3, rounds=4, data=data, holdout=0.2)
     (result,) = site.serve(chosen, patience=3600.0, least_workers=2)
     assert result.rounds[0].missing == (2,)
+    assert waited[0] < 25, "not another half a minute, after the one for their data"
     assert site.of(WorkerLost, 2)[0].reason == "it has not come"
     assert site.of(WorkerJoined, 2)
     assert result.summary.updates[2] > 0

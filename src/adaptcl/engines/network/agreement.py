@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from adaptcl.data.description import OddError, SampleForm, forms_in_words, read_inputs
-from adaptcl.data.frame_columns import orders_of_columns
+from adaptcl.data.frame_columns import orders_of_columns, other_columns
 from adaptcl.data.samples import CHUNK, DataSet, Samples
 from adaptcl.engines.network.frames import LARGEST, Frame, is_number, is_whole_number, printable
 from adaptcl.engines.network.invitation import Reply
@@ -157,13 +157,30 @@ def _other_columns(found: Mapping[int, LocalStatistics], odd: int, right: Sequen
 
 
 def _other_form(found: Mapping[int, LocalStatistics], odd: int, right: Sequence[int]) -> str:
-    mine, theirs = (found[worker].inputs for worker in (odd, right[0]))
+    return (
+        f"{_forms_apart(found, odd, right)}; all must be equal. Start it again with data of that "
+        "form."
+    )
+
+
+def _forms_apart(found: Mapping[int, LocalStatistics], one: int, others: Sequence[int]) -> str:
+    mine, theirs = (found[worker].inputs for worker in (one, others[0]))
     what = "inputs" if mine.inputs != theirs.inputs else "targets"
     here, there = (printable(forms_in_words(getattr(each, what))) for each in (mine, theirs))
-    return (
-        f"its {what} are {here}, those of {name_workers(right)} {there}; all must be equal. "
-        "Start it again with data of that form."
-    )
+    return f"its {what} are {here}, those of {name_workers(others)} {there}"
+
+
+def difference(found: Mapping[int, LocalStatistics], worker: int) -> str:
+    """How a worker's data differ from those of another that has told of its own, the first such;
+    empty if they fit all. Who of the two has to change is open."""
+    mine = found[worker].inputs
+    for other in sorted(found.keys() - {worker}):
+        theirs = found[other].inputs
+        if apart := other_columns(mine.columns or {}, theirs.columns or {}):
+            return printable(f"of the columns that worker {other} has, its frame {apart}")
+        if (mine.inputs, mine.targets) != (theirs.inputs, theirs.targets):
+            return _forms_apart(found, worker, [other])
+    return ""
 
 
 def agreed(found: Mapping[int, LocalStatistics]) -> SampleForm:

@@ -20,6 +20,7 @@ from adaptcl.engines.network.frames import (
     is_number,
     is_whole_number,
     pack_kept,
+    printable,
     unpack_kept,
 )
 from adaptcl.engines.network.invitation import Reply
@@ -40,6 +41,8 @@ from adaptcl.units.cut import blank
 DESCRIBE, INVITE, TASK, END = "query.describe", "query.invite", "train.task", "query.end"
 WAIT = "query.wait"
 """The kinds of messages from server to worker, as Flower's message types."""
+
+JUDGED_LATER = "which of the two is right is judged when all are there"
 
 _STATE, _FROZEN, _PAYLOAD = "state:", "frozen:", "payload:"
 _KEPT, _IMPORTANCE = "kept", "importance"
@@ -86,7 +89,16 @@ def waiting_frame(worker: int, missing: int, others: int) -> Frame:
     return Frame({"worker": worker, "missing": missing, "others": others}, {})
 
 
+def unlike_frame(difference: str) -> Frame:
+    """What a worker hears whose data differ from another's, while it is open who has to change."""
+    return Frame({"difference": difference}, {})
+
+
 def waiting_in_words(frame: Frame) -> str:
+    """What a worker prints that is told to wait."""
+    if "difference" in frame.header:
+        told = printable(str(frame.header["difference"]))
+        return f"warning: this worker's data differ from another's: {told}; {JUDGED_LATER}"
     worker, missing, others = (_whole(frame.header, k) for k in ("worker", "missing", "others"))
     whom = "the other one" if others == 1 else f"{missing} of {others} others"
     return f"waiting, as worker {worker}, for {whom}"

@@ -54,7 +54,9 @@ class NetworkFile:
     job: str = ""
     """A name that the runs of one command share. The same workers do them one after the other."""
     turn: int = 0  # the position of the run among those of its command
-    least_workers: int = 0  # with how many the first of them may begin; 0: only with all
+    least_workers: int = 0
+    """With how many the first of them begins, and all go on; 0: with all, and then with any."""
+    wait: float = 0.0  # how long the others are waited for once so many are there; 0: `patience`
 
     def to_toml(self) -> str:
         return tomli_w.dumps(asdict(self))

@@ -22,7 +22,7 @@ on real measurements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -241,7 +241,7 @@ class AdaptCL(Synchronous):
         if settings.literal_algorithm_2:
             return GuardedRates(pruned_rates(known, settings))
         pace = [worker for worker in known if self._is_waiting(worker)]
-        stuck = [w for w, retention in self._stuck_at.items() if retention == self._retention(w)]
+        stuck = [worker for worker in self._stuck_at if self._is_stuck(worker)]
         reachable = max(self._min_retention(), self._smallest)
         return guarded_pruned_rates(known, pace, stuck, reachable, settings)
 
@@ -260,7 +260,19 @@ class AdaptCL(Synchronous):
             wanted = [self._retention(worker) * (1 - rate) for worker, rate in rates]
             accepted = self._smallest - settings.min_pruned_rate
             warnings += once.too_large(wanted, accepted, self.units, settings.width_multiple)
-        return [*warnings, *once.slow_at_any_size(to_fastest.slow_at_any_size)]
+        slow = to_fastest.slow_at_any_size
+        return [*warnings, *once.slow_at_any_size(slow), *self._warn_of_floor(except_for=slow)]
+
+    def _warn_of_floor(self, except_for: Collection[int]) -> tuple[str, ...]:
+        """Whom γ_min alone keeps from being as fast as the fastest, and so the others waiting."""
+        floor = self._min_retention()
+        if floor <= self._smallest:
+            return ()  # the model sets the limit
+        known, accepted = self._known_speeds(), floor + self.settings.min_pruned_rate
+        times = {w: known[w][-1].update_time for w in known if self._is_waiting(w)}
+        ends = [w for w in known if self._retention(w) < accepted or self._is_stuck(w)]
+        smallest = [w for w in ends if w not in except_for]
+        return self._warnings_once.slow_at_the_floor(times, smallest, floor)
 
     def _or_pending(self, learned: GuardedRates) -> list[float]:
         """Each worker's learned rate; where none was learned, the pending one."""
@@ -285,6 +297,10 @@ class AdaptCL(Synchronous):
     def _is_waiting(self, worker: int) -> bool:
         """Whether a worker is present and has answered its last task."""
         return self.is_present(worker) and not self.is_busy(worker)
+
+    def _is_stuck(self, worker: int) -> bool:
+        """Whether a worker could cut nothing more from its present sub-model."""
+        return self._stuck_at.get(worker) == self._retention(worker)
 
     def _retention(self, worker: int) -> float:
         return retention(self.units, self.kept[worker])

@@ -6,7 +6,7 @@ Warnings decide nothing. What was told once is remembered, also in checkpoints.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from adaptcl.errors import enumerated, name_workers
@@ -25,6 +25,8 @@ _MOST_LOST = 0.75
 """The share of the importance that no pruning should cut away at once, whatever the loss says: a
 model that has hardly learned anything has no loss to rise. Where all layers can be cut, a pruning
 to a fifth of the parameters takes less than 0.6 and does no harm (docs/how-it-works.md)."""
+
+_BY_FAR = 1.5  # times the fastest update; below that, others do not wait long for a small sub-model
 
 
 # Before the first pruning -----------------------------------------------------------------------
@@ -108,6 +110,27 @@ class WarningsOnce(Remembered):
             f"The update time of {name_workers(new)} does not depend on the size of {whose}, so "
             f"{who} not pruned any further, and the others wait; the cause may be latency, or a "
             "processor that is not faster with fewer units.",
+        )
+
+    def slow_at_the_floor(
+        self, times: Mapping[int, float], smallest: Collection[int], min_retention: float
+    ) -> tuple[str, ...]:
+        """That workers which may not become smaller still take much longer than the fastest.
+
+        `times` are the update times of all whose present size is measured; `smallest` are those
+        that γ_min keeps from being cut further.
+        """
+        fastest = min(times.values(), default=0.0)
+        slow = [w for w in smallest if w in times and times[w] > _BY_FAR * fastest]
+        if not slow or not self._is_new("floor"):
+            return ()
+        longest = max(times[worker] for worker in slow) / fastest
+        have, takes = ("has", "takes") if len(slow) == 1 else ("have", "take up to")
+        whom = name_workers(slow)
+        return (
+            f"{whom[0].upper()}{whom[1:]} {have} the smallest sub-model that `min_retention` "
+            f"({min_retention:g}) allows, and still {takes} {longest:.1f} times as long as the "
+            "fastest worker, so the others wait; a lower `min_retention` makes rounds shorter.",
         )
 
     def _is_new(self, warning: str) -> bool:

@@ -21,7 +21,15 @@ from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Reply
 from adaptcl.engines.network.keys import server_keys, worker_keys
 from adaptcl.engines.network.messages import INVITE, TASK
-from adaptcl.engines.network.server.fleet import Came, Fleet, Progressed, Replied
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+    Silent,
+)
 from adaptcl.engines.network.worker.node import DisconnectedError, Incoming, Node
 
 if TYPE_CHECKING:
@@ -75,6 +83,27 @@ def replies(fleet: Fleet, count: int) -> list[Replied]:
         assert time.monotonic() < until
         found += [each for each in fleet.wait(1) if isinstance(each, Replied)]
     return found
+
+
+class Mute(Node):
+    """One that sends no heartbeats, as if its machine had failed."""
+
+    def _beat(self, stop: threading.Event) -> None:
+        stop.wait()
+
+
+@pytest.mark.usefixtures("short_silence")
+def test_a_worker_that_falls_silent_is_named_once_before_it_is_gone(
+    fleet: Fleet, site: Site
+) -> None:
+    keys = worker_keys(site.keys / "worker-1")
+    happened: list[FleetEvent] = []
+    with Mute(site.address, keys, 4.0).connected(), node(site, 0).connected():
+        while Left(1) not in happened:
+            happened += fleet.wait(300)
+    (silent,) = [each for each in happened if isinstance(each, Silent)]
+    assert (silent.worker, silent.limit) == (1, 4.0)
+    assert 4 / 3 < silent.seconds < 4
 
 
 class Halting(Node):

@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("flwr", reason="the network engine needs flwr: pip install 'adaptcl[network]'")
 
 from adaptcl.data import DataSet, Samples
-from adaptcl.engines.network.agreement import LocalStatistics, agreed
+from adaptcl.engines.network.agreement import LocalStatistics, agreed, difference
 from adaptcl.engines.network.frames import Frame
 from adaptcl.engines.network.invitation import Invitation, Question, Reply
 from adaptcl.engines.network.messages import INVITE, WAIT, waiting_in_words
@@ -139,7 +139,23 @@ def test_a_worker_with_other_data_is_told_so_and_waited_for_until_it_comes_with_
     known = agree(fleet, 3, QUESTION, Quorum(3), said.append)  # type: ignore[arg-type]
     assert known.shape == (5,)
     why = "its inputs are float32 [6], those of workers 0 and 2 float32 [5]; all must be equal."
-    assert said[0].startswith(f"Worker 1 cannot take part: {why}")
+    differ = "its inputs are float32 [6], those of worker 0 float32 [5]"
+    later = "which of the two is right is judged when all are there"
+    assert said[0] == f"warning: Worker 1's data differ: {differ}; {later}"
+    assert f"warning: this worker's data differ from another's: {differ}; {later}" in fleet.told
+    assert said[1].startswith(f"Worker 1 cannot take part: {why}")
     ((refused, sentence),) = fleet.dismissed
     assert refused == 1
     assert why in sentence
+
+
+def test_a_missing_column_is_named_with_the_worker_that_has_it() -> None:
+    def table(columns: str) -> LocalStatistics:
+        rows = torch.zeros(4, len(columns))
+        samples = Samples(rows, torch.zeros(4, dtype=torch.int64), columns={"": tuple(columns)})
+        return LocalStatistics.of(DataSet("", samples, samples, ("a",)))
+
+    found = {0: table("xyz"), 1: table("zxy"), 2: table("xy")}
+    assert difference(found, 2) == "of the columns that worker 0 has, its frame lacks 'z'"
+    assert difference(found, 1) == "of the columns that worker 2 has, its frame has 'z' besides"
+    assert difference({0: found[0], 1: found[1]}, 1) == ""

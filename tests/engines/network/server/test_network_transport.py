@@ -32,7 +32,15 @@ from adaptcl.engines.network.messages import (
 )
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.attendance import Quorum
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+    Silent,
+)
 from adaptcl.engines.network.server.network_transport import NetworkTransport
 from adaptcl.errors import AdaptCLError
 from adaptcl.events import (
@@ -44,6 +52,7 @@ from adaptcl.events import (
     Warned,
     WorkerJoined,
     WorkerLost,
+    WorkerSilent,
 )
 from adaptcl.records import RoundRecord
 from adaptcl.storage import Tree
@@ -383,6 +392,17 @@ def test_a_worker_that_leaves_is_lost_and_taken_back_when_it_comes(
     assert workers(records[-1]) == [0, 1]
 
 
+def test_a_silent_worker_is_named_if_it_has_a_task() -> None:
+    fleet = FakeFleet(lambda task: 10.0 + 20 * task.worker)
+    fleet.happens(Silent(1, 10.0, 30.0), at=8.0)
+    fleet.happens(Silent(0, 10.0, 30.0), at=20.0)
+    run = Run(fleet, rounds=1, deadline=0.0)
+    run.go()
+    assert [each for each in run.events if isinstance(each, WorkerSilent)] == [
+        WorkerSilent(1, 10.0, 30.0)
+    ]
+
+
 def test_a_worker_whose_model_differs_takes_no_part_until_it_comes_with_the_right_one() -> None:
     fleet = FakeFleet()
     fleet.replies[1] = [Reply(error="its model differs."), Reply(error="its data cannot be used.")]
@@ -497,6 +517,69 @@ def test_with_too_few_workers_a_run_does_not_begin_however_long_it_takes() -> No
     assert run.when(WorkerJoined, 1) == [9000]
 
 
+def test_workers_that_have_had_their_time_are_not_waited_for_again() -> None:
+    """One that is connected prepares itself, and is."""
+    quorum = Quorum(1, had_time=True)
+    run = Run(FakeFleet(connected=[0]), rounds=1, quorum=quorum)
+    run.go()
+    assert run.warnings() == [(0, GOES_ON)]
+    both = Run(FakeFleet(), rounds=1, quorum=quorum)
+    both.go()
+    assert not both.warnings()
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "adaptcl", "fedasync-s", "ssp-s"])
+def test_with_too_few_workers_a_run_pauses_and_its_clock_stands_still(strategy: str) -> None:
+    def times(*happens: tuple[float, FleetEvent]) -> tuple[Run, list[RoundRecord]]:
+        fleet = FakeFleet(lambda task: 1.0 + task.worker)
+        for at, event in happens:
+            fleet.happens(event, at)
+        run = Run(fleet, rounds=4, strategy=strategy, quorum=Quorum(2, 600.0, least=2))
+        return run, run.go()
+
+    run, records = times((2.5, Left(1, said_goodbye=True)), (1000.0, Came(1)))
+    assert run.waits()[0] == (3, (1,)), "once the other's answer is there"
+    assert next(each.least for each in run.events if isinstance(each, Waiting)) == 2
+    assert run.when(WorkerJoined, 1) == [0, 1000]
+    assert records[-1].virtual_time_s < 15, "the clock did not count the pause"
+    times_s = [w.update_time_s for record in records for w in record.workers]
+    assert max(times_s) == pytest.approx(2.0), "nor did anybody's update time"
+    assert run.strategy.finished
+    assert 1 in workers(records[-1])
+    assert all(0 <= (w.begin_s or 0) <= r.virtual_time_s for r in records for w in r.workers)
+
+
+def test_a_deadline_does_not_pass_during_a_pause() -> None:
+    fleet = FakeFleet()
+    fleet.happens(Left(1), at=1.5)
+    fleet.happens(Came(1), at=500.0)
+    run = Run(fleet, rounds=5, quorum=Quorum(2, 600.0, least=2), deadline=3.0)
+    records = run.go()
+    assert [each.missing for each in records] == [(), (1,), (), (), ()]
+
+
+def test_a_run_that_paused_is_resumed_only_with_enough_workers() -> None:
+    first = Run(FakeFleet(), rounds=3)
+    first.go()
+    fleet = FakeFleet(connected=[0])
+    fleet.happens(Came(1), at=5000.0)
+    second = Run(fleet, rounds=3, quorum=Quorum(2, 60.0, least=2))
+    records = second.go(first.checkpoints[0])
+    assert not second.warnings()
+    assert [workers(each) for each in records] == [[0, 1]] * 2
+
+
+def test_the_last_test_does_not_wait_for_those_that_are_not_there() -> None:
+    """Nobody could end a run whose training is done."""
+    fleet = FakeFleet()
+    fleet.happens(Left(1), at=1.5)
+    run = Run(fleet, rounds=2, quorum=Quorum(2, 600.0, least=2))
+    run.go()
+    task = Task(0, 3, dict(MODEL.state_dict()), UNITS.everything(), Recipe(), only_tests=True)
+    run.network.send(task)
+    assert fleet.tasks[-1][:2] == (0, 3)
+
+
 def test_the_wait_for_the_others_begins_when_the_first_is_there() -> None:
     fleet = FakeFleet(connected=[])
     fleet.happens(Came(0), at=50)
@@ -525,6 +608,18 @@ def test_a_worker_that_was_lost_before_a_resume_is_taken_back_if_it_is_there() -
     records = second.go(first.checkpoints[2])
     assert second.when(WorkerJoined, 1) == [0]
     assert [workers(each) for each in records] == [[0, 1]] * 3
+
+
+def test_a_worker_that_was_lost_before_a_resume_is_waited_for_and_then_said_to_be_missing() -> None:
+    fleet = FakeFleet()
+    fleet.happens(Left(1), at=1.5)
+    first = Run(fleet, rounds=6)
+    first.go()
+    second = Run(FakeFleet(connected=[0]), rounds=6)
+    records = second.go(first.checkpoints[2])
+    assert second.warnings()[-1] == (30, GOES_ON)
+    assert second.lost() == [(1, 4, "it has not come")]
+    assert [each.missing for each in records] == [(1,)] * 3
 
 
 def test_a_run_of_which_only_the_results_are_left_needs_nobody() -> None:

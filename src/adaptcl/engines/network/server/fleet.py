@@ -8,15 +8,26 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 
 from flwr.app import Message, Metadata
 from flwr.app.message import make_message, remove_content_from_message
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
+from flwr.common.constant import (
+    HEARTBEAT_PATIENCE,
+    NOOP_ACCOUNT_NAME,
+    NOOP_FLWR_AID,
+    SUPERLINK_NODE_ID,
+)
+from flwr.proto.node_pb2 import NodeInfo
 from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
+from flwr.supercore.constant import (
+    FLWR_IN_MEMORY_DB_NAME,
+    NOOP_FEDERATION_ID,
+    NodeStatus,
+    TaskType,
+)
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -42,6 +53,9 @@ _SPARE_BYTES = 2**20
 is larger. A trained sub-model is no larger than the one that was sent, but a codec may add to each
 number the place where it belongs."""
 
+_SILENT = 1 / 3
+"""Of the silence after which a worker is gone: two of the heartbeats that a worker sends in it."""
+
 _TICK_S = 1.0  # how often to look whether a worker has gone silent
 
 
@@ -58,6 +72,15 @@ class Left:
 
     worker: int
     said_goodbye: bool = False
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A worker has missed two heartbeats. It counts as gone after `limit` seconds of silence."""
+
+    worker: int
+    seconds: float
+    limit: float
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,7 @@ class Replied:
     arrived: float
 
 
-FleetEvent = Came | Left | Progressed | Replied | TurnedAway
+FleetEvent = Came | Left | Silent | Progressed | Replied | TurnedAway
 
 
 @dataclass(frozen=True)
@@ -108,6 +131,7 @@ class Fleet:
         self._workers = {node: worker for worker, node in enumerate(self._nodes)}
         self._run = _new_run(self._state)
         self._online: dict[int, str] = {}  # connected nodes, and since when
+        self._silent: set[int] = set()  # connected nodes that have missed heartbeats
         self._sent: dict[str, _Sent] = {}  # messages without an answer
         self._partial: dict[str, Message] = {}  # answers that are announced but not complete
         self._calls = CallFilter(self._state, clock, self._workers)
@@ -222,7 +246,19 @@ class Fleet:
         return [
             *(Left(self._workers[node], node in self._calls.goodbyes) for node in gone),
             *(Came(self._workers[node]) for node in new),
+            *self._newly_silent(infos),
         ]
+
+    def _newly_silent(self, infos: Sequence[NodeInfo]) -> list[FleetEvent]:
+        before, self._silent, found = self._silent, set[int](), list[FleetEvent]()
+        for info in infos:
+            limit = HEARTBEAT_PATIENCE * info.heartbeat_interval
+            seconds = limit - (info.online_until - time.time())
+            if seconds > _SILENT * limit:
+                self._silent.add(info.node_id)
+                if info.node_id not in before:
+                    found.append(Silent(self._workers[info.node_id], seconds, limit))
+        return found
 
     def _answers(self) -> list[FleetEvent]:
         announced = {

@@ -7,10 +7,21 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from adaptcl.data.description import LABEL, SampleForm, forms_in_words
-from adaptcl.engines.network.agreement import LocalStatistics, agreed, odd_ones_out
+from adaptcl.engines.network.agreement import (
+    LocalStatistics,
+    agreed,
+    difference,
+    odd_ones_out,
+)
 from adaptcl.engines.network.frames import Frame, printable
 from adaptcl.engines.network.invitation import Question, dismissal
-from adaptcl.engines.network.messages import DESCRIBE, INVITE
+from adaptcl.engines.network.messages import (
+    DESCRIBE,
+    INVITE,
+    JUDGED_LATER,
+    WAIT,
+    unlike_frame,
+)
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
 from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Replied
@@ -38,12 +49,12 @@ def agree(
             say(f"still waiting for {name_workers(missing)}")
             tell_waiting(fleet, hearing.found, missing, workers)
         left = math.inf
-        if quorum.seconds is not None and len(hearing.found) >= quorum.least:
+        if quorum.seconds is not None and len(hearing.found) >= quorum.begin:
             enough_since = fleet.now() if enough_since is None else enough_since
             left = enough_since + quorum.seconds - fleet.now()
         if left <= 0:
             hearing.refuse_odd_ones(len(hearing.found))  # the most frequent form counts now
-            if len(hearing.found) >= quorum.least:
+            if len(hearing.found) >= quorum.begin:
                 break
             enough_since = None
         else:
@@ -110,8 +121,15 @@ class _Hearing:
         self.found[worker] = told
         self.refuse_odd_ones(self._workers)
         if worker in self.found:
+            self._tell_difference(worker)
             absent = self.missing - self._fleet.connected
             tell_waiting(self._fleet, [worker], absent, self._workers)
+
+    def _tell_difference(self, worker: int) -> None:
+        """Its owner need not wait for all the others to hear that a column is missing."""
+        if told := difference(self.found, worker):
+            self._say(f"warning: Worker {worker}'s data differ: {told}; {JUDGED_LATER}")
+            self._fleet.send(worker, WAIT, unlike_frame(told).to_bytes())
 
 
 def holders_of_classes(found: Mapping[int, LocalStatistics]) -> ClassHolders:

@@ -19,7 +19,16 @@ from adaptcl.engines.network.invitation import Invitation, Reply, dismissal
 from adaptcl.engines.network.messages import END, INVITE, TASK
 from adaptcl.engines.network.server.admission import TurnedAway
 from adaptcl.engines.network.server.attendance import Quorum, tell_waiting
-from adaptcl.engines.network.server.fleet import Came, Fleet, FleetEvent, Left, Progressed, Replied
+from adaptcl.engines.network.server.farewell import GOODBYE_S, tell_all
+from adaptcl.engines.network.server.fleet import (
+    Came,
+    Fleet,
+    FleetEvent,
+    Left,
+    Progressed,
+    Replied,
+    Silent,
+)
 from adaptcl.engines.network.server.patience import (
     STRIKES,
     OtherDataError,
@@ -30,13 +39,13 @@ from adaptcl.engines.network.server.patience import (
 )
 from adaptcl.engines.network.server.remote_transport import OpenTask, RemoteTransport
 from adaptcl.engines.transport import Arrived, Expired, Happening, Joined, Lost
-from adaptcl.errors import AdaptCLError, UpdateError
-from adaptcl.events import PhaseBegan, Waiting, Warned
+from adaptcl.errors import UpdateError
+from adaptcl.events import PhaseBegan, Waiting, Warned, WorkerSilent
 from adaptcl.storage import Tree
 from adaptcl.training import Arrival, Task, Timing
 from adaptcl.units import UnitMap, size_bytes
 
-GOODBYE_S = 30.0  # how long to wait at least for connected workers to hear that the job is over
+_NOT_COME = "it has not come"
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,6 @@ class NetworkTransport(RemoteTransport[SentTask]):
         patience: float,
         quorum: Quorum,
     ) -> None:
-        """`quorum` is for a run that begins; one that is resumed goes on with any worker."""
         super().__init__(workers, units, codecs, fleet.now, patience, metrics)
         self._everybody = set(range(workers))
         self._fleet = fleet
@@ -84,6 +92,8 @@ class NetworkTransport(RemoteTransport[SentTask]):
         self._ready: set[int] = set()  # workers whose model is the server's
         self._came_back: set[int] = set()  # workers that were lost before a resume and are here now
         self._absent: set[int] = set()  # workers that the run begins without
+        self._held: dict[int, Task] = {}  # tasks that wait until enough workers are there
+        self._paused: float | None = None  # since when nobody works because too few are there
         self._given_up: set[str] = set()  # tasks whose answers come too late to be used
         self._pausing: dict[int, float] = {}  # workers that have failed, and when to ask them again
         self._reminder = Reminder(fleet.now)
@@ -92,19 +102,33 @@ class NetworkTransport(RemoteTransport[SentTask]):
         """Workers that have not answered since they came back or were sent their task again."""
 
     def open(self, resume: Tree | None) -> Iterator[Happening]:
+        quorum = self._quorum
         if resume is not None:
             self._restore(resume)
+            quorum = quorum.resumed()
         for worker in self._fleet.connected:  # they came during an earlier run of this job
             self._invite(worker)
-        yield from self._gather(self._quorum if resume is None else Quorum(1))
+        yield from self._gather(quorum)
         self._came_back = self.away & self._ready
+        for worker in sorted(self.away - self._ready):  # the strategy knows that already
+            yield Lost(worker, _NOT_COME, keeps_task=True)
         self._began = self._clock() - (resume["now"] if resume else 0.0)
         self._running = True
+
+    @property
+    def now(self) -> float:
+        return super().now if self._paused is None else self._paused - self._began
 
     def send(self, task: Task) -> None:
         if task.worker in self._absent:
             return  # Flower takes no message for a node that it has never seen.
         self._end_task(task.worker)
+        if self._are_too_few and not task.only_tests:
+            self._held[task.worker] = task
+        else:
+            self._transmit(task)
+
+    def _transmit(self, task: Task) -> None:
         frame, is_complete = self._framed(task)
         content = frame.to_bytes()
         sent = self._clock()
@@ -117,10 +141,12 @@ class NetworkTransport(RemoteTransport[SentTask]):
             yield from self._tell_who_is_there()
             return
         self._reliability.refuse_if_all_are_excluded()
+        yield from self._pause_or_go_on()
         # While anybody works, the run goes on without those that are lost.
         yield from self._remind(set() if self._open else self.away - self._pausing.keys())
         due = (*self._pausing.values(), self._clock() + self._reminder.due_in())
-        events = self._fleet.wait(self._until_next(self._began + deadline, *due))
+        expires = self._began + deadline if self._paused is None else math.inf
+        events = self._fleet.wait(self._until_next(expires, *due))
         for event in events:
             yield from self._handle(event)
         # After an event the deadline may be another, so the loop asks again.
@@ -156,23 +182,31 @@ class NetworkTransport(RemoteTransport[SentTask]):
 
     @property
     def _missing(self) -> set[int]:
-        """Workers that the strategy counts on, and that are not there before the run begins."""
-        return self._everybody - self.away - self._ready
+        """Workers that are not there before the run begins."""
+        return self._everybody - self._ready
+
+    @property
+    def _are_too_few(self) -> bool:
+        return len(self._everybody - self.away - self._absent) < self._quorum.least
 
     # Waiting -----------------------------------------------------------------------------------
 
     def _gather(self, quorum: Quorum) -> Iterator[Happening]:
-        """Wait for everybody the strategy counts on; once enough are there, no longer than the
-        quorum says."""
+        """Wait for everybody; once enough are there, no longer than the quorum says."""
         enough_since: float | None = None
         while missing := self._missing:
             left = math.inf
-            if len(self._ready) >= quorum.least:
+            if len(self._ready) >= quorum.begin:
                 enough_since = self._clock() if enough_since is None else enough_since
                 wait = quorum.seconds
                 if wait is None:
-                    connected = self._fleet.connected
-                    wait = longest_wait(missing, connected, self._patience, self._update_times)
+                    wait = longest_wait(
+                        missing,
+                        self._fleet.connected,
+                        self._patience,
+                        self._update_times,
+                        had_time=quorum.had_time,
+                    )
                 left = enough_since + wait - self._clock()
             if left <= 0:
                 yield Warned(going_on_without(missing))
@@ -180,18 +214,38 @@ class NetworkTransport(RemoteTransport[SentTask]):
             yield from self._remind(missing)
             for event in self._fleet.wait(min(left, self._reminder.due_in())):
                 yield from self._handle(event)
-        self._absent = missing
+        self._absent = missing - self.away
 
     def _tell_who_is_there(self) -> Iterator[Happening]:
         """Workers that came back before a resume, and those that the run begins without."""
         while self._came_back:
             yield from self._welcome(self._came_back.pop())
         while self._absent:
-            yield self._lose(self._absent.pop(), "it has not come")
+            yield self._lose(self._absent.pop(), _NOT_COME)
+
+    def _pause_or_go_on(self) -> Iterator[Happening]:
+        """Send the tasks that were held once enough workers are there. Until then the run's clock
+        stands still from when the last answer is there: a pause is nobody's update time."""
+        if self._are_too_few:
+            if self._paused is None and self._held and not self._open:
+                self._paused = self._clock()
+                yield from self._name(self.away - self._pausing.keys())
+            return
+        if self._paused is not None:
+            self._began += self._clock() - self._paused
+            self._paused = None
+        while self._held:
+            worker, task = self._held.popitem()
+            self._transmit(task)
+            yield PhaseBegan(worker, "sending")
 
     def _remind(self, missing: set[int]) -> Iterator[Happening]:
         if self._reminder.is_due(missing):
-            yield Waiting(tuple(sorted(missing)))
+            yield from self._name(missing)
+
+    def _name(self, missing: set[int]) -> Iterator[Happening]:
+        if missing:
+            yield Waiting(tuple(sorted(missing)), self._quorum.least if self._held else 0)
             tell_waiting(self._fleet, self._ready, missing, len(self._everybody))
 
     def _end_pauses(self) -> Iterator[Happening]:
@@ -218,6 +272,8 @@ class NetworkTransport(RemoteTransport[SentTask]):
                     yield Lost(worker, "it was restarted", keeps_task=True)
             case Left(worker, said_goodbye):
                 yield from self._miss(worker, departure(said_goodbye=said_goodbye))
+            case Silent(worker, seconds, limit) if worker in self._open:
+                yield WorkerSilent(worker, seconds, limit)
             case TurnedAway(sentence):
                 yield Warned(sentence)
             case Replied(worker, message) if message in self._invited:
@@ -324,34 +380,14 @@ class NetworkTransport(RemoteTransport[SentTask]):
         elif not self._running:
             yield Joined(worker)
         elif worker in self._open:
-            self.send(self._open[worker].task)
+            self._transmit(self._open[worker].task)
             yield Joined(worker, keeps_task=True)
             yield PhaseBegan(worker, "sending")
+
+    def _lose(self, worker: int, reason: str) -> Lost:
+        self._held.pop(worker, None)
+        return super()._lose(worker, reason)
 
     def _withdraw(self, ended: SentTask) -> None:
         if ended.message not in self._given_up:
             self._fleet.forget(ended.message)
-
-
-def dismiss_all(fleet: Fleet, error: Exception, seconds: float) -> None:
-    """End all connected workers, and tell their owners why the server cannot go on."""
-    reason = str(error)
-    if not isinstance(error, AdaptCLError):
-        reason = f"it has failed ({type(error).__name__})."
-    tell_all(fleet, INVITE, dismissal(reason), seconds)
-
-
-def tell_all(fleet: Fleet, kind: str, last: Frame, seconds: float) -> None:
-    """Send a last message to all connected workers, and wait for so long until they have it."""
-    content = last.to_bytes()
-    waiting = {worker: fleet.send(worker, kind, content) for worker in fleet.connected}
-    until = fleet.now() + seconds
-    while waiting and fleet.now() < until:
-        for event in fleet.wait(0.2):
-            match event:
-                case Left(worker):
-                    waiting.pop(worker, None)
-                case Replied(worker, message) if waiting.get(worker) == message:
-                    del waiting[worker]
-                case Came(worker):
-                    waiting[worker] = fleet.send(worker, kind, content)

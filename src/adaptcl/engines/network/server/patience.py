@@ -56,14 +56,16 @@ def longest_wait(
     connected: Collection[int],
     patience: float,
     update_times: Sequence[float],
+    *,
+    had_time: bool = False,
 ) -> float:
     """Seconds to wait for workers that took part before, when a run is resumed or a job's next run
     begins. One that never comes must not hold up the rest.
 
     A connected worker gets the `patience` for a task. Another may still be training for a server
-    that was killed, and finds out only when it is done.
+    that was killed, and finds out only when it is done. If it `had_time` before, it gets no more.
     """
-    return_s = min(patience, max(_LEAST_WAIT_S, 2 * max(update_times)))
+    return_s = 0.0 if had_time else min(patience, max(_LEAST_WAIT_S, 2 * max(update_times)))
     return max(patience if worker in connected else return_s for worker in missing)
 
 
