@@ -116,6 +116,15 @@ def test_devices_train_at_their_speed_and_have_equal_links(make: Make) -> None:
     assert all(faster > slower for faster, slower in itertools.pairwise(DEVICES.values()))
 
 
+def test_speeds_alone_decide_how_unequal_workers_are_as_devices_do(make: Make) -> None:
+    environment = make(3, speeds=(0.25, 1.0, 2.0), bandwidth_max=2.0, sigma=9.0)
+    updates = environment.whole_updates(0, 0)
+    assert [each.update_time for each in updates] == [40.0, 10.0, 5.0]
+    assert {round(link.down, 9) for link in environment.links} == {2.0}
+    both = make(2, speeds=(0.5, 1.0), bandwidths=(1.0, 3.0))
+    assert [link.up for link in both.links] == [1.0, 3.0]
+
+
 def test_the_document_tells_the_numbers_and_the_source_of_every_link_and_device() -> None:
     document = Path(__file__).parents[2] / "docs" / "environments.md"
     row = re.compile(r"^\| `(\S+)` \| ([\d.]+) \| ([\d.]+) \| \w", re.MULTILINE)

@@ -34,7 +34,7 @@ class EnvironmentSettings:
         "ratio of the longest update time to the shortest, before any pruning (σ); the links of "
         "the slower workers are chosen for it",
         at_least=1,
-        condition=When(unused=["bandwidths", "links", "devices"]),
+        condition=When(unused=["bandwidths", "links", "devices", "speeds"]),
     )
     bandwidth_max: float = setting(
         5.0,
@@ -61,7 +61,7 @@ class EnvironmentSettings:
     )
     speeds: tuple[float, ...] = setting(
         (),
-        "training speed of each worker; 2 is twice as fast as the profile",
+        "training speed of each worker, instead of sigma; 2 is twice as fast as the profile",
         above=0,
         condition=When(unused=["devices"]),
     )
@@ -103,6 +103,11 @@ class EnvironmentSettings:
     def is_steady(self) -> bool:
         """Whether a task takes the same time whenever it is done."""
         return self.jitter == 0 and not self.trace
+
+    @property
+    def sigma_of_links(self) -> float:
+        """σ is for workers that differ in their links only."""
+        return 1.0 if self.devices or self.speeds else self.sigma
 
     @property
     def asks_for_measurement(self) -> bool:
@@ -238,8 +243,7 @@ def _links(
         return [LINKS[name] for name in _dealt("links", settings.links, workers)]
     rates = _by_worker("bandwidths", settings.bandwidths, workers)
     if not rates:
-        # σ is for workers that differ in their links only.
-        sigma = 1.0 if settings.devices else settings.sigma
+        sigma = settings.sigma_of_links
         rates = bandwidths(size, settings.bandwidth_max, train_time, sigma, workers)
     return [Link(rate, rate) for rate in rates]
 
