@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths
+from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths, link_of
 from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
@@ -44,8 +44,8 @@ class EnvironmentSettings:
     )
     links: tuple[str, ...] = setting(
         (),
-        "links by name, dealt to the workers in turn, instead of sigma and bandwidth_max",
-        choices=LINKS,
+        f"links by name ({', '.join(LINKS)}) or as DOWN/UP in Mbit/s, dealt to the workers in "
+        "turn, instead of sigma and bandwidth_max",
     )
     devices: tuple[str, ...] = setting(
         (),
@@ -98,6 +98,10 @@ class EnvironmentSettings:
         0.0, "random variation of every time, as a share of it", at_least=0, below=1
     )
     trace: str = setting("", "CSV file with bandwidth, speed and presence of workers over time")
+
+    def __post_init__(self) -> None:
+        for each in self.links:
+            link_of(each)  # refuses what is none
 
     @property
     def is_steady(self) -> bool:
@@ -240,7 +244,7 @@ def _links(
     settings: EnvironmentSettings, size: float, train_time: float, workers: int
 ) -> list[Link]:
     if settings.links:
-        return [LINKS[name] for name in _dealt("links", settings.links, workers)]
+        return [link_of(name) for name in _dealt("links", settings.links, workers)]
     rates = _by_worker("bandwidths", settings.bandwidths, workers)
     if not rates:
         sigma = settings.sigma_of_links
