@@ -235,7 +235,11 @@ def _update_times(result: RunResult, config: Config) -> list[float]:
     environment, workers = config.environment, config.job.workers
     train = environment.train_time * config.recipe.epochs / environment.profile_epochs
     rates = environment.bandwidths or bandwidths(
-        result.whole.bytes / MIB, environment.bandwidth_max, train, environment.sigma, workers
+        result.whole.bytes / MIB,
+        environment.bandwidth_max,
+        train,
+        environment.sigma_of_links,
+        workers,
     )
     speeds = environment.speeds or (1.0,) * workers
     tasks = result.summary.rounds * workers

@@ -101,6 +101,14 @@ class Fails(Synchronous):
         return merged["nowhere"]
 
 
+class Overwrites(Synchronous):
+    summary = "has a private attribute that its base has too"
+
+    def __init__(self, job, settings):
+        super().__init__(job, settings)
+        self._asked = []
+
+
 class FailsAtOnce(Synchronous):
     summary = "fails"
 
@@ -270,6 +278,15 @@ def test_what_fails_inside_is_shown_in_full_and_said_whose_it_is(
         run(strategy=f"mine:{name}")
     assert failed.value.__notes__ == [
         f"This happened in mine:{name}, in {where}, which is not AdaptCL's code."
+    ]
+
+
+def test_what_fails_in_an_inherited_method_is_said_to_be_called_in_ones_own_class() -> None:
+    with pytest.raises(IndexError) as failed:
+        run(strategy="mine:Overwrites")
+    assert failed.value.__notes__ == [
+        "This happened in Synchronous._task, which mine:Overwrites inherits; look whether your "
+        "class sets an attribute that its base has too."
     ]
 
 

@@ -51,7 +51,7 @@ def test_every_command_works_one_after_the_other(command: Command) -> None:
     assert [(status, errors) for status, _, errors in told.values()] == [(0, "")] * len(COMMANDS)
     first = Path("runs/momentum")
     assert {path.parent.relative_to(first).as_posix() for path in first.rglob("summary.json")} == {
-        f"seed-{seed}/{name}" for seed in (1, 2, 3) for name in ("fedavg-s", "my_methods.FedAvgM")
+        f"seed-{seed}/{name}" for seed in (1, 2, 3) for name in ("fedavg", "my_methods.FedAvgM")
     }
     written = tomllib.loads((first / "seed-2/my_methods.FedAvgM/config.toml").read_text())
     assert (written["strategy"], written["server_momentum"], written["seed"]) == (
@@ -83,7 +83,7 @@ def test_a_plan_gives_a_worker_half_of_each_layer(command: Command) -> None:
 @pytest.mark.slow
 def test_momentum_changes_what_is_learned_and_none_of_it_does_not(command: Command) -> None:
     for name, words in {
-        "plain": ["--strategy", "fedavg-s"],
+        "plain": ["--strategy", "fedavg"],
         "none": ["--strategy", "my_methods:FedAvgM", "--server-momentum", "0"],
         "some": ["--strategy", "my_methods:FedAvgM"],
     }.items():

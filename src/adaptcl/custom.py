@@ -103,21 +103,29 @@ def note_custom_code(names: Iterable[object]) -> Iterator[None]:
         raise
     except Exception as error:
         modules = {name.partition(":")[0]: name for name in names if is_custom(name)}
-        for name, function in _innermost_call(error, modules):
-            error.add_note(f"This happened in {name}, in {function}, which is not AdaptCL's code.")
+        if note := _innermost_call(error, modules):
+            error.add_note(f"This happened in {note}")
         raise
 
 
-def _innermost_call(error: Exception, modules: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Find the last call in the traceback that was in one of the modules."""
-    found: list[tuple[str, str]] = []
+def _innermost_call(error: Exception, modules: Mapping[str, str]) -> str:
+    """Say which last call in the traceback was in one of the modules; if none was, which method
+    that a class of theirs inherits from us. Empty if there is neither."""
+    own, inherited = "", ""
     trace = error.__traceback__
     while trace is not None:
-        code, where = trace.tb_frame.f_code, str(trace.tb_frame.f_globals.get("__name__"))
+        frame = trace.tb_frame
+        function, where = frame.f_code.co_qualname, str(frame.f_globals.get("__name__"))
+        owner = type(frame.f_locals.get("self")).__module__
         if where in modules:
-            found = [(modules[where], code.co_qualname)]
+            own = f"{modules[where]}, in {function}, which is not AdaptCL's code."
+        elif owner in modules and where.startswith("adaptcl."):
+            inherited = (
+                f"{function}, which {modules[owner]} inherits; look whether your class sets an "
+                "attribute that its base has too."
+            )
         trace = trace.tb_next
-    return found
+    return own or inherited
 
 
 def _import(name: str, role: str) -> Any:

@@ -65,6 +65,21 @@ def test_what_is_written_as_toml_is_read_as_the_same_configuration() -> None:
             assert configure(tomllib.loads(chosen.to_toml())) == chosen
 
 
+@pytest.mark.parametrize("first", STRATEGIES)
+def test_with_the_file_of_a_run_another_strategy_has_its_own_defaults(first: str) -> None:
+    written = tomllib.loads(configure({"strategy": first}).to_toml())
+    for other in STRATEGIES:
+        again, plain = configure({**written, "strategy": other}), configure({"strategy": other})
+        assert again.strategy == plain.strategy
+
+
+def test_the_file_of_a_run_keeps_what_its_strategy_was_given() -> None:
+    for values in ({"strategy": "adaptcl", "fading": 0.4}, {"aggregation": "by-unit"}):
+        chosen = configure(values)
+        assert configure(tomllib.loads(chosen.to_toml())) == chosen
+        assert tomllib.loads(chosen.to_toml())["adaptcl"].keys() == {"aggregation", "fading"}
+
+
 def test_absolute_paths_mean_the_same_in_every_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_every_preset_has_an_effect_and_a_summary() -> None:
         chosen = configure(values)
         section = values.pop(chosen.job.strategy, {})
         written = tomllib.loads(chosen.to_toml())
+        written |= written[chosen.job.strategy]
         for key, value in {**values, **section}.items():
             assert written.get(key) == value, f"{key} of {name}"
         assert 20 < len(preset_summary(name)) < 200

@@ -116,6 +116,15 @@ def test_devices_train_at_their_speed_and_have_equal_links(make: Make) -> None:
     assert all(faster > slower for faster, slower in itertools.pairwise(DEVICES.values()))
 
 
+def test_speeds_alone_decide_how_unequal_workers_are_as_devices_do(make: Make) -> None:
+    environment = make(3, speeds=(0.25, 1.0, 2.0), bandwidth_max=2.0, sigma=9.0)
+    updates = environment.whole_updates(0, 0)
+    assert [each.update_time for each in updates] == [40.0, 10.0, 5.0]
+    assert {round(link.down, 9) for link in environment.links} == {2.0}
+    both = make(2, speeds=(0.5, 1.0), bandwidths=(1.0, 3.0))
+    assert [link.up for link in both.links] == [1.0, 3.0]
+
+
 def test_the_document_tells_the_numbers_and_the_source_of_every_link_and_device() -> None:
     document = Path(__file__).parents[2] / "docs" / "environments.md"
     row = re.compile(r"^\| `(\S+)` \| ([\d.]+) \| ([\d.]+) \| \w", re.MULTILINE)
@@ -138,6 +147,27 @@ def test_more_names_than_workers_are_refused(make: Make, name: str, named: tuple
     )
 
 
-def test_an_unknown_link_is_refused_with_those_there_are() -> None:
-    with pytest.raises(SettingError, match=r"must be a list, each entry one of lan, fiber, .*3g"):
-        build(EnvironmentSettings, {"links": ("4g", "carrier-pigeon")})
+def test_a_link_may_be_given_by_its_rates_down_and_up(make: Make) -> None:
+    environment = make(3, links="20/5,3g,0.5/0.25")
+    megabits = 8 * MIB / 1e6
+    rates = [(link.down * megabits, link.up * megabits) for link in environment.links]
+    assert [number for each in rates for number in each] == pytest.approx(
+        [20, 5, 6, 1.3, 0.5, 0.25]
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", ["carrier-pigeon", "20", "20/0", "nan/5", "inf/5", "1/2/3", "a/b"]
+)
+def test_what_is_no_link_is_refused_with_what_is(wrong: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        build(EnvironmentSettings, {"links": ("4g", wrong)})
+    assert str(refused.value) == (
+        f"links has {wrong!r}, but each must be one of lan, fiber, cable, dsl, 5g, 4g, 3g, or "
+        "DOWN/UP in Mbit/s, such as 20/5."
+    )
+
+
+def test_a_misspelled_link_is_answered_with_its_name() -> None:
+    with pytest.raises(SettingError, match=r"such as 20/5; did you mean 'fiber'\?$"):
+        build(EnvironmentSettings, {"links": "fibre"})

@@ -116,6 +116,7 @@ def simulated(config: Config, nobody: Provenance, work: Path) -> RunResult:
     [
         {"sigma": 5.0, "bandwidth_max": 0.3, "train_time": 3.0, "flops_share": 0.8},
         {"bandwidths": (0.1, 0.4, 0.2), "speeds": (2.0, 1.0, 0.5)},
+        {"sigma": 5.0, "bandwidth_max": 0.3, "speeds": (2.0, 1.0, 0.5)},
     ],
 )
 def test_the_computed_clock_is_the_simulated_clock(

@@ -140,6 +140,14 @@ def test_where_and_how_fast_a_run_was_computed_is_named_last() -> None:
     assert labels_of({"device": "cpu"}, {"device": "cuda"}) == ["(device=cpu)", "(device=cuda)"]
 
 
+def test_of_many_links_the_first_are_named() -> None:
+    links = [f"{10 + n}/{n}" for n in range(1, 9)]
+    assert labels_of({"links": links}, {"links": links[::-1]}) == [
+        "(links=11/1,12/2,13/3,14/4,…)",
+        "(links=18/8,17/7,16/6,15/5,…)",
+    ]
+
+
 def test_long_values_are_cut_where_they_tell_least() -> None:
     rates = [[0.5, 0.25, 0.0], [0.125, 0.0, 0.0], [0.5, 0.5, 0.0]]
     assert labels_of(

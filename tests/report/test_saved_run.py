@@ -79,6 +79,7 @@ def test_a_folder_without_settings_is_no_run(tmp_path: Path) -> None:
     [
         ("config.toml", b"strategy = \n", r"config\.toml is damaged: .+\.$"),
         ("config.toml", b"rounds = 3\n", r"config\.toml is damaged: it names no strategy\.$"),
+        ("config.toml", b'strategy = "adaptcl"\nadaptcl = 3\n', r"config\.toml is damaged: .+\.$"),
         ("rounds.jsonl", b"{}\n{}\n", r"rounds\.jsonl is damaged: line 1 is not a round\.$"),
         ("rounds.jsonl", b"oops\n", r"rounds\.jsonl is damaged: line 1 is not JSON\.$"),
         ("summary.json", b"{", r"summary\.json is damaged: it is not JSON\.$"),
@@ -170,6 +171,12 @@ def test_data_that_is_dealt_otherwise_by_its_owner_is_other_data(tmp_path: Path)
         for number, dealt in enumerate((halves, halves, blocks))
     ]
     assert row_sizes(*runs) == [2, 1]
+
+
+def test_the_section_of_the_strategy_counts_as_its_settings(tmp_path: Path) -> None:
+    text = 'strategy = "adaptcl"\naggregation = "by-worker"\n[adaptcl]\naggregation = "by-unit"\n'
+    (tmp_path / "config.toml").write_text(text)
+    assert read_run(tmp_path).config == {"strategy": "adaptcl", "aggregation": "by-unit"}
 
 
 def test_a_folder_without_or_with_damaged_marks_is_read_all_the_same(tmp_path: Path) -> None:

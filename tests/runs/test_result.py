@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from adaptcl.data import Samples
 from adaptcl.data.description import SampleForm
 from adaptcl.errors import AdaptCLError, AdaptCLWarning, DataError
 from adaptcl.runs.delivered import Delivered
+from adaptcl.storage import save
 
 HALF = {
     "pruned_rates": [[0.5, 0.0]],
@@ -114,6 +116,57 @@ def test_a_sub_model_has_the_values_of_the_whole_one(finished: Path) -> None:
     inputs, _ = points(9)
     torch.testing.assert_close(again(inputs), small(inputs))
     torch.testing.assert_close(adaptcl.load(finished, model=net())(inputs), whole(inputs))
+
+
+@pytest.fixture(scope="module")
+def nested(tmp_path_factory: pytest.TempPathFactory) -> adaptcl.Result:
+    """A run of HeteroFL, whose statistics are measured."""
+    torch.manual_seed(0)
+    return adaptcl.run(
+        net(),
+        points(60),
+        points(30),
+        out=tmp_path_factory.mktemp("nested") / "run",
+        strategy="heterofl",
+        worker_widths=(0.25, 1.0),
+        workers=2,
+        rounds=2,
+        bandwidth_max=0.01,
+        figures="none",
+    )
+
+
+def test_a_sub_model_has_statistics_that_were_measured_on_it(nested: adaptcl.Result) -> None:
+    small = nested.sub_model(0)
+    inputs = small.get_submodule("0")(points(60)[0])
+    measured = small.state_dict()["1.running_mean"]
+    assert measured == pytest.approx(inputs.detach().mean(0), abs=1e-5)
+    assert nested.folder is not None
+    loaded = adaptcl.load(nested.folder, model=net(), worker=0).model
+    for name, tensor in small.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+    tested = nested.sub_model_accuracies(points(30))
+    labels = points(30)[1]
+    with torch.no_grad():
+        right = (loaded(points(30)[0]).argmax(1) == labels).double().mean()
+    assert tested[0] == pytest.approx(float(right))
+    assert tested[1] == nested.summary.accuracy
+
+
+def test_of_a_sub_model_without_statistics_of_its_own_a_warning_says_so(
+    nested: adaptcl.Result,
+) -> None:
+    older = replace(nested, sub_models=replace(nested.sub_models, statistics=()))
+    with pytest.warns(AdaptCLWarning, match="statistics were not measured on this part of it"):
+        older.sub_model(0)
+    older.sub_model(1)  # the whole model
+    assert nested.folder is not None
+    file = nested.folder / "sub-models.safetensors"
+    before = file.read_bytes()
+    save(file, older.sub_models.to_tree())
+    with pytest.warns(AdaptCLWarning, match="some training samples"):
+        adaptcl.load(nested.folder, model=net(), worker=0)
+    file.write_bytes(before)
 
 
 def test_a_run_that_is_only_looked_at_again_has_its_sub_models(finished: Path) -> None:

@@ -98,6 +98,17 @@ def _shipped_settings() -> Mapping[str, Setting]:
     return known
 
 
+def _with_several_defaults(chosen: type) -> set[str]:
+    """The settings for which some strategy, or the `chosen` group, has a default of its own."""
+    known = _shipped_settings()
+    return {
+        each.name
+        for group in (chosen, *(each.Settings for each in STRATEGIES.values()))
+        for each in declared(group)
+        if each.default != known.get(each.name, each).default
+    }
+
+
 def _refuse_clash(name: str, new: Setting, known: Mapping[str, Setting]) -> None:
     """Refuse a setting of a custom class that redefines a name; a new default is allowed."""
     before = known.get(new.name, new)
@@ -176,8 +187,17 @@ class Config:
         )
 
     def to_toml(self) -> str:
-        """Write a complete settings file that makes the same run again."""
-        return tomli_w.dumps({k: v for k, v in self.values().items() if v is not None})
+        """Write a complete settings file that makes the same run again.
+
+        The same file with another strategy must give that one its own defaults. So settings whose
+        default depends on the strategy stand in this strategy's section, if they have an effect.
+        """
+        values = {name: value for name, value in self.values().items() if value is not None}
+        differing = _with_several_defaults(type(self.strategy))
+        unused = getattr(strategy_class(self.job.strategy), "unused", ())
+        own = {k: v for k, v in values.items() if k in differing and k not in unused}
+        shared = {name: value for name, value in values.items() if name not in differing}
+        return tomli_w.dumps(shared | ({self.job.strategy: own} if own else {}))
 
 
 def configure(values: Mapping[str, Any], known: Mapping[str, Setting] | None = None) -> Config:

@@ -6,8 +6,11 @@ Sizes and bandwidths are in MiB and MiB/s, which is what the paper means by MB (
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+from adaptcl.errors import SettingError, hint_at_value
 
 MIB = 2**20
 _MBIT = 1e6 / 8 / MIB  # megabits a second in MiB/s
@@ -52,6 +55,23 @@ LINKS: Mapping[str, Link] = {
     "4g": Link(45.3 * _MBIT, 8.2 * _MBIT),
     "3g": Link(6.0 * _MBIT, 1.3 * _MBIT),
 }
+
+
+def link_of(text: str) -> Link:
+    """A link by name, or given as DOWN/UP in Mbit/s, such as 20/5."""
+    if text in LINKS:
+        return LINKS[text]
+    try:
+        down, up = (float(each) * _MBIT for each in text.split("/"))
+    except ValueError:
+        down = up = 0.0
+    if not (0 < down < math.inf and 0 < up < math.inf):
+        raise SettingError(
+            f"links has {text!r}, but each must be one of {', '.join(LINKS)}, or DOWN/UP in "
+            f"Mbit/s, such as 20/5{hint_at_value(text, LINKS)}"
+        )
+    return Link(down, up)
+
 
 _GFLOPS = {
     "server": 655.9,  # Ampere Altra Q64-22, 64 cores

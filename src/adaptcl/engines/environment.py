@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths
+from adaptcl.engines.bandwidths import DEVICES, LINKS, MIB, REFERENCE, Link, bandwidths, link_of
 from adaptcl.engines.conditions import Conditions, read_conditions
 from adaptcl.errors import SettingError
 from adaptcl.seeds import generator
@@ -34,7 +34,7 @@ class EnvironmentSettings:
         "ratio of the longest update time to the shortest, before any pruning (σ); the links of "
         "the slower workers are chosen for it",
         at_least=1,
-        condition=When(unused=["bandwidths", "links", "devices"]),
+        condition=When(unused=["bandwidths", "links", "devices", "speeds"]),
     )
     bandwidth_max: float = setting(
         5.0,
@@ -44,8 +44,8 @@ class EnvironmentSettings:
     )
     links: tuple[str, ...] = setting(
         (),
-        "links by name, dealt to the workers in turn, instead of sigma and bandwidth_max",
-        choices=LINKS,
+        f"links by name ({', '.join(LINKS)}) or as DOWN/UP in Mbit/s, dealt to the workers in "
+        "turn, instead of sigma and bandwidth_max",
     )
     devices: tuple[str, ...] = setting(
         (),
@@ -61,7 +61,7 @@ class EnvironmentSettings:
     )
     speeds: tuple[float, ...] = setting(
         (),
-        "training speed of each worker; 2 is twice as fast as the profile",
+        "training speed of each worker, instead of sigma; 2 is twice as fast as the profile",
         above=0,
         condition=When(unused=["devices"]),
     )
@@ -99,10 +99,19 @@ class EnvironmentSettings:
     )
     trace: str = setting("", "CSV file with bandwidth, speed and presence of workers over time")
 
+    def __post_init__(self) -> None:
+        for each in self.links:
+            link_of(each)  # refuses what is none
+
     @property
     def is_steady(self) -> bool:
         """Whether a task takes the same time whenever it is done."""
         return self.jitter == 0 and not self.trace
+
+    @property
+    def sigma_of_links(self) -> float:
+        """σ is for workers that differ in their links only."""
+        return 1.0 if self.devices or self.speeds else self.sigma
 
     @property
     def asks_for_measurement(self) -> bool:
@@ -235,11 +244,10 @@ def _links(
     settings: EnvironmentSettings, size: float, train_time: float, workers: int
 ) -> list[Link]:
     if settings.links:
-        return [LINKS[name] for name in _dealt("links", settings.links, workers)]
+        return [link_of(name) for name in _dealt("links", settings.links, workers)]
     rates = _by_worker("bandwidths", settings.bandwidths, workers)
     if not rates:
-        # σ is for workers that differ in their links only.
-        sigma = 1.0 if settings.devices else settings.sigma
+        sigma = settings.sigma_of_links
         rates = bandwidths(size, settings.bandwidth_max, train_time, sigma, workers)
     return [Link(rate, rate) for rate in rates]
 

@@ -194,7 +194,7 @@ def _shortened(text: str) -> str:
     """Keep the end of a path and the beginning of anything else."""
     if len(text) <= _LONGEST_VALUE:
         return text
-    if "/" in text:
+    if "/" in text and "," not in text:  # links have both: 20/5,3/1
         return "…" + text[1 - _LONGEST_VALUE :]
     kept = text[: _LONGEST_VALUE - 1]
     # Half a number of a list would read as another number.

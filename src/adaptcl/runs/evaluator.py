@@ -8,9 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from torch import nn
+
 from adaptcl.config.config import Config
 from adaptcl.engines.loop import LastTest
 from adaptcl.errors import SettingError
+from adaptcl.runs.files.sub_models import SubModels
 from adaptcl.runs.variants import Averaging, Variants
 from adaptcl.runs.workload import Workload
 from adaptcl.storage import Tree
@@ -19,6 +22,9 @@ from adaptcl.training import Task, Update
 from adaptcl.training.objectives.evaluation import FreshStatistics, Judge, Score, merged_score
 from adaptcl.training.task import WorkerTest
 from adaptcl.units import State
+
+_MOST_MEASURED = 100
+"""Of more different sub-models none is measured at the end, because that may take long."""
 
 
 class TestSetEvaluator:
@@ -33,11 +39,8 @@ class TestSetEvaluator:
         # Before workers train: building a judge may draw from a generator that they share.
         self._judge = Judge(workload.model, workload.test, workload.objective)
         self._averaging = Averaging(job.averaging, workload.units.unchanging)
-        self._fresh = None
-        if config.fresh_statistics:
-            self._fresh = FreshStatistics(
-                workload.model, workload.worker_samples, config.fresh_statistics
-            )
+        self._workload, self._count = workload, config.fresh_statistics
+        self._fresh = self._measuring(workload.model) if config.fresh_statistics else None
         self._variants = Variants(config, workload, self.test, whatever_it_costs=all_variants)
 
     def judge(self, strategy: Strategy, closed: Closed, is_last: bool) -> Score | None:
@@ -53,6 +56,18 @@ class TestSetEvaluator:
     def delivered(self, strategy: Strategy) -> State:
         """The model to deliver now."""
         return self._with_statistics(self._averaging.model or strategy.model())
+
+    def with_statistics(self, sub_models: SubModels, delivered: State) -> SubModels:
+        """Sub-models with statistics of their own, if the delivered model has fresh ones."""
+        if self._fresh is None or len(sub_models.distinct) > _MOST_MEASURED:
+            return sub_models
+        return sub_models.measured(
+            self._workload.model_with(delivered),
+            lambda smaller: self._measuring(smaller).measured(smaller.state_dict()),
+        )
+
+    def _measuring(self, model: nn.Module) -> FreshStatistics:
+        return FreshStatistics(model, self._workload.worker_samples, self._count)
 
     def final_score(self, delivered: State) -> Score:
         return self.test(delivered)
@@ -120,6 +135,10 @@ class WorkerEvaluator:
     def _take(self, update: Update) -> None:
         if update.test is not None:
             self._last[update.worker] = update.test
+
+    def with_statistics(self, sub_models: SubModels, delivered: State) -> SubModels:
+        """The same: what is delivered has the merged statistics, too."""
+        return sub_models
 
     def final_score(self, delivered: State) -> Score:
         """Of the last tests; if nobody could make one, those of the last round stand in."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -66,7 +66,9 @@ class FinishedRun:
 
     def sub_model(self, worker: int) -> nn.Module:
         """A worker's sub-model: a smaller module with the values of the whole model."""
-        return self.sub_models.cut(self.model, worker)
+        found = self.sub_models.cut(self.model, worker)
+        warn_without_statistics(self.sub_models, [worker], self.settings)
+        return found
 
     def sub_model_accuracies(self, test: Any) -> tuple[float, ...]:
         """The accuracy, or another main metric, of each sub-model on a data set in any form that
@@ -75,6 +77,8 @@ class FinishedRun:
         samples = renumbered(as_samples(test, self.objective.targets), self.inputs.classes)
         if samples.kind == "uint8":
             samples = replace(samples, mean=self.inputs.mean, std=self.inputs.std)
+        workers = range(len(self.sub_models.of_worker))
+        warn_without_statistics(self.sub_models, workers, self.settings)
         return self.sub_models.tested(self.model, samples.to(device), self.objective)
 
     def __repr__(self) -> str:
@@ -84,6 +88,18 @@ class FinishedRun:
             f"<Result of {found.strategy}: {measure.label} {measure.write(found.main_value, 2)} "
             f"after {found.rounds} round{'s' * (found.rounds != 1)} and "
             f"{duration(found.virtual_time_s)} of virtual time>"
+        )
+
+
+def warn_without_statistics(
+    sub_models: SubModels, workers: Iterable[int], settings: Mapping[str, Any]
+) -> None:
+    """Warn if sub-models have the batch-norm statistics that were measured on the whole model."""
+    asked = settings.get("fresh_statistics") or settings.get("static_batch_norm")
+    if asked and any(map(sub_models.misses_statistics, workers)):
+        warn_user(
+            "If the model has batch norm, its statistics were not measured on this part of it and "
+            "may not fit it; put the part in training mode and let it see some training samples."
         )
 
 
@@ -200,5 +216,7 @@ def load(
     except RuntimeError as error:
         raise RunFolderError(f"{path} holds another model than this: {error}") from None
     if worker is not None:
-        trained = read_sub_models(path).cut(trained, worker)
+        sub_models = read_sub_models(path)
+        trained = sub_models.cut(trained, worker)
+        warn_without_statistics(sub_models, [worker], settings)
     return Delivered(trained, inputs).eval()

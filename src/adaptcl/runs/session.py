@@ -182,6 +182,7 @@ def run_session(
             stopped_by=None if strategy.finished else stop_rule.stopped_by,
         )
         sub_models = SubModels.of(workload.units, strategy.sub_models())
+        sub_models = evaluator.with_statistics(sub_models, final)
         if folder:
             keep = checkpoints.extendable and summary.stopped_by is None
             folder.finish(summary, final, inputs, sub_models, keep_checkpoint=keep)

@@ -70,6 +70,7 @@ def strategy_class(name: str) -> StrategyClass:
 __all__ = [
     "STRATEGIES",
     "Closed",
+    "FedAVG",
     "Job",
     "Reaction",
     "Strategy",

@@ -167,7 +167,7 @@ def _read_bytes(file: Path) -> bytes:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of a run, from `config.toml`."""
+    """The settings of a run, from `config.toml`, those in the section of its strategy included."""
     if not is_run_folder(path):
         below = ", ".join(map(str, run_folders(path, levels=2)[:5]))
         hint = f"; there are runs below it: {below}." if below else "."
@@ -175,6 +175,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     with _refusing(f"{file} is damaged"):
         settings = tomllib.loads(_read_bytes(file).decode("utf-8"))
+        settings |= settings.pop(str(settings.get("strategy")), {})
     if not isinstance(settings.get("strategy"), str):
         raise RunFolderError(f"{file} is damaged: it names no strategy.")
     return settings

@@ -1,13 +1,15 @@
 """The workers' sub-models so far, stored so that they can be cut again later.
 
 Their tensors are those of the global model. So only the kept units of each worker are stored, with
-the units of the model: a few bits for each unit and worker.
+the units of the model: a few bits for each unit and worker. Where the delivered model has measured
+batch-norm statistics, each sub-model has its own: those of the whole model do not fit a part of it.
+HeteroFL's smallest sub-model had 15 % with them and 57 % with its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ from adaptcl.errors import AdaptCLError
 from adaptcl.storage import Tree
 from adaptcl.training.objectives.evaluation import score
 from adaptcl.training.objectives.objective import CLASSIFICATION, Objective
-from adaptcl.units import Kept, UnitMap, flops, kept_key, retention, submodel
+from adaptcl.units import Kept, State, UnitMap, flops, kept_key, retention, submodel
 from adaptcl.units.as_json import units_from_json, units_to_json
 
 
@@ -52,6 +54,8 @@ class SubModels:
     units: Mapping[str, Any]  # those of the model, as JSON
     distinct: tuple[Kept, ...]  # the different sub-models; many of a thousand workers may share one
     of_worker: tuple[int, ...]  # for each worker, the index of its sub-model in `distinct`
+    statistics: tuple[State, ...] = ()
+    """For each in `distinct` the tensors that were measured on it; empty if none was."""
 
     @classmethod
     def of(cls, units: UnitMap, kept: Sequence[Kept]) -> SubModels:
@@ -74,8 +78,26 @@ class SubModels:
             raise AdaptCLError(
                 f"There is no worker {worker}: they are numbered 0 to {len(self.of_worker) - 1}."
             )
-        kept = self.distinct[self.of_worker[worker]]
-        return submodel(model, units_from_json(self.units, model), kept)
+        return self._cut(model, self.of_worker[worker])
+
+    def _cut(self, model: nn.Module, which: int) -> nn.Module:
+        smaller = submodel(model, units_from_json(self.units, model), self.distinct[which])
+        if self.statistics:
+            smaller.load_state_dict(self.statistics[which], strict=False)
+        return smaller
+
+    def measured(self, model: nn.Module, measure: Callable[[nn.Module], State]) -> SubModels:
+        """The same with what `measure` says of each sub-model; the whole model has it already."""
+        found = [
+            {} if bool(kept.all()) else measure(self._cut(model, which))
+            for which, kept in enumerate(self.distinct)
+        ]
+        on_cpu = ({name: tensor.cpu() for name, tensor in each.items()} for each in found)
+        return replace(self, statistics=tuple(on_cpu))
+
+    def misses_statistics(self, worker: int) -> bool:
+        """Whether a worker's sub-model is a part of the model, and nothing was measured on it."""
+        return not self.statistics and not bool(self.distinct[self.of_worker[worker]].all())
 
     def tested(
         self, model: nn.Module, samples: Samples, objective: Objective = CLASSIFICATION
@@ -93,9 +115,11 @@ class SubModels:
             "units": self.units,
             "distinct": list(self.distinct),
             "of_worker": torch.tensor(self.of_worker),
+            **({"statistics": list(self.statistics)} if self.statistics else {}),
         }
 
     @classmethod
     def from_tree(cls, tree: Tree) -> SubModels:
         of_worker: Tensor = tree["of_worker"]
-        return cls(tree["units"], tuple(tree["distinct"]), tuple(of_worker.tolist()))
+        statistics = tuple(tree.get("statistics", ()))
+        return cls(tree["units"], tuple(tree["distinct"]), tuple(of_worker.tolist()), statistics)

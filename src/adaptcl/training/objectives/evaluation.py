@@ -188,11 +188,16 @@ class FreshStatistics:
             module.momentum = None  # all batches count the same
         self._samples = _spread(samples, count)
 
-    @torch.no_grad()
     def of(self, state: State) -> State:
         """The state with fresh statistics in new tensors."""
+        fresh = self.measured(state)
+        return {**state, **fresh} if fresh else state
+
+    @torch.no_grad()
+    def measured(self, state: State) -> State:
+        """The fresh statistics alone."""
         if not self._norms:
-            return state
+            return {}
         self._model.load_state_dict(state)
         for module in self._norms.values():
             module.reset_running_stats()
@@ -202,10 +207,7 @@ class FreshStatistics:
         for chunk in indexes.tensor_split(-(-len(indexes) // _BATCH)):
             call_model(self._model, self._samples.batch(chunk)[0])
         measured = self._model.state_dict()
-        return {
-            name: measured[name].clone() if name in self._statistics else tensor
-            for name, tensor in state.items()
-        }
+        return {name: measured[name].clone() for name in state if name in self._statistics}
 
 
 def _spread(samples: Sequence[Samples], count: int) -> Samples:
