@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from adaptcl.engines.bandwidths import MIB
 from adaptcl.quantities import ABSENT
 from adaptcl.records import TESTS
-from adaptcl.report.learning_curve import LearningCurve, TestResult, curve_through
+from adaptcl.report.comparisons.learning_curve import LearningCurve, TestResult, curve_through
 from paper.result import RunResult
 
 

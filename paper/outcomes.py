@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from adaptcl.report.intervals import interval
+from adaptcl.report.comparisons.intervals import interval
 from paper.columns import COLUMNS, ComparedRun
 from paper.experiment import Claim, Experiment, ExperimentRow, Part
 from paper.store import Store

@@ -28,7 +28,7 @@ from adaptcl.engines.bandwidths import MIB, bandwidths
 from adaptcl.engines.heterogeneity import heterogeneity
 from adaptcl.models import build
 from adaptcl.records import RoundRecord, bytes_moved
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.figures.drawing import draw
 from adaptcl.report.saved_run import read_run
 

@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from adaptcl.page.report import write_report
 from adaptcl.page.watch import Watch
-from adaptcl.report.labels import distinct_labels
+from adaptcl.report.comparisons.labels import distinct_labels
 from adaptcl.report.saved_run import by_strategy, read_run
 from adaptcl.runs.files.run_files import run_folders
 

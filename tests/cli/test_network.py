@@ -19,9 +19,9 @@ pytest.importorskip("flwr", reason="the network engine needs flwr: pip install '
 from adaptcl.cli.parser import command_line
 from adaptcl.cli.resume import resume_runs
 from adaptcl.errors import RunFolderError
-from adaptcl.runs import network_session
 from adaptcl.runs.files.folder import RunFolder
 from adaptcl.runs.files.run_files import NetworkFile
+from adaptcl.runs.network import session as network_session
 
 Command = Callable[..., tuple[int, str, str]]
 NOBODY = ("--server", "localhost:1", "--patience", "0.2", "--data", "digits")

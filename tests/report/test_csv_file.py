@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.saved_run import Run
 

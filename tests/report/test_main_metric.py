@@ -11,13 +11,13 @@ import pytest
 from adaptcl.errors import SettingError
 from adaptcl.events import RunStarted
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.csv_file import comparison_records
 from adaptcl.report.figures.drawing import draw
 from adaptcl.report.progress import finished_line, round_line
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.verdict import verdict
 from adaptcl.training import WorkerTest
 
 pytestmark = pytest.mark.slow  # drawing takes a second a figure

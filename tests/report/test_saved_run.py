@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import adaptcl
 from adaptcl.errors import RunFolderError
-from adaptcl.report.comparison import compare
-from adaptcl.report.groups import group_runs
+from adaptcl.report.comparisons.comparison import compare
+from adaptcl.report.comparisons.groups import group_runs
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
 

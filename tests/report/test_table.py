@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import ReportTable, comparison_table
 

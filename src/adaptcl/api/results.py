@@ -18,8 +18,8 @@ from adaptcl.errors import AdaptCLError, SettingError, describe_type
 from adaptcl.events import Listener
 from adaptcl.page.report import write_reports
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import Comparison
-from adaptcl.report.comparison import compare as compare_runs
+from adaptcl.report.comparisons.comparison import Comparison
+from adaptcl.report.comparisons.comparison import compare as compare_runs
 from adaptcl.report.csv_file import comparison_records
 from adaptcl.report.figures.drawing import compose_figures, draw
 from adaptcl.report.figures.pictures import PictureOptions, image_of
@@ -27,7 +27,7 @@ from adaptcl.report.live_display import in_notebook
 from adaptcl.report.progress import Progress
 from adaptcl.report.saved_run import Run, by_strategy, model_name, read_run
 from adaptcl.report.table import comparison_table
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.verdict import verdict
 from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun, FinishedRun
 from adaptcl.runs.resumption import model_marks

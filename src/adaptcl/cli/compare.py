@@ -14,13 +14,13 @@ from adaptcl.errors import RunFolderError
 from adaptcl.page.report import REPORT, write_report, write_reports
 from adaptcl.page.watch import Watch
 from adaptcl.report.columns import named_columns, paper_columns
-from adaptcl.report.comparison import Comparison, compare
+from adaptcl.report.comparisons.comparison import Comparison, compare
 from adaptcl.report.csv_file import write_comparison
 from adaptcl.report.figures.drawing import draw
 from adaptcl.report.figures.pictures import PictureOptions
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.report.table import comparison_table
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.verdict import verdict
 from adaptcl.runs.files.run_files import FIGURES, run_folders
 from adaptcl.runs.result import FailedRun
 

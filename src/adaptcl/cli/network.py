@@ -36,7 +36,7 @@ def resume_server(
     """Continue the unfinished runs of one server, in their order and with the same workers."""
     _need_flower()
     with doing("starting"):
-        from adaptcl.runs.network_session import serve_again
+        from adaptcl.runs.network.session import serve_again
 
     begun: list[RunStarted] = []
 
@@ -69,7 +69,7 @@ def changes_of_network(options: argparse.Namespace) -> dict[str, Any]:
 def serve_runs(options: argparse.Namespace) -> None:
     _need_flower()
     with doing("starting"):
-        from adaptcl.runs.network_session import serve
+        from adaptcl.runs.network.session import serve
 
     pictures = picture_options(options)
     track, listeners = tracking(options.track), named_listeners(options.listener)
@@ -101,7 +101,7 @@ def work_for_server(options: argparse.Namespace) -> None:
     with doing("starting"):
         from adaptcl.engines.network.keys import worker_keys
         from adaptcl.engines.network.worker.worker_process import ServerConnection
-        from adaptcl.runs.network_worker import OwnerChoices, work
+        from adaptcl.runs.network.worker import OwnerChoices, work
 
     keys = worker_keys(Path(options.tls))
     connection = ServerConnection(options.server, keys, options.patience, options.silence)

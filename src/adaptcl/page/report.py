@@ -20,7 +20,10 @@ from typing import Any
 from adaptcl.config.config import FROM_PYTHON
 from adaptcl.errors import RunFolderError
 from adaptcl.records import TESTS, RoundRecord, end_s
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
+from adaptcl.report.comparisons.groups import alike_runs
+from adaptcl.report.comparisons.labels import distinct_labels
+from adaptcl.report.comparisons.learning_curve import learning_curve, tests_of
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.timeline import (
     TimelineBar,
@@ -30,11 +33,8 @@ from adaptcl.report.figures.timeline import (
     timeline_bars,
     waiting_share,
 )
-from adaptcl.report.groups import alike_runs
-from adaptcl.report.labels import distinct_labels
-from adaptcl.report.learning_curve import learning_curve, tests_of
 from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import advice, findings
+from adaptcl.report.verdicts.verdict import advice, findings
 from adaptcl.runs.files.run_files import CONFIG, read_sub_models
 from adaptcl.storage import written_whole
 from adaptcl.strategies.dc_asgd import planned_rounds

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from adaptcl.errors import RunFolderError, SettingError
 from adaptcl.page.report import RunView, Widths, json_text, page, shown_together
-from adaptcl.report.labels import distinct_labels
+from adaptcl.report.comparisons.labels import distinct_labels
 from adaptcl.report.saved_run import Run, by_strategy, read_run
 from adaptcl.runs.files.run_files import CONFIG, ROUNDS, SUB_MODELS, SUMMARY, run_folders
 from adaptcl.runs.files.status_file import STATUS, is_alive, read_status

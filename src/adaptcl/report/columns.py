@@ -8,11 +8,11 @@ from statistics import fmean
 from adaptcl.errors import SettingError
 from adaptcl.quantities import ABSENT, Quantity, duration, duration_unit, short_duration, volume
 from adaptcl.records import TESTS
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.intervals import interval
-from adaptcl.report.notes import ahead, are_paired
-from adaptcl.report.participation import gone_at_the_end
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.intervals import interval
+from adaptcl.report.comparisons.participation import gone_at_the_end
 from adaptcl.report.saved_run import Run, clock_of
+from adaptcl.report.verdicts.notes import ahead, are_paired
 from adaptcl.report.wording import (
     FACTOR,
     HETEROGENEITY,

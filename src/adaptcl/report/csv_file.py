@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.intervals import interval
-from adaptcl.report.labels import setting_differences, setting_text
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.intervals import interval
+from adaptcl.report.comparisons.labels import setting_differences, setting_text
 from adaptcl.storage import refusing_unwritable, written_whole
 
 Cell = str | float

@@ -29,8 +29,8 @@ from adaptcl.events import (
 )
 from adaptcl.quantities import duration, short_duration
 from adaptcl.records import RoundRecord, Summary
+from adaptcl.report.comparisons.participation import who_hardly_took_part
 from adaptcl.report.live_display import LiveDisplay, NotebookDisplay, RunState, in_notebook
-from adaptcl.report.participation import who_hardly_took_part
 from adaptcl.report.wording import metric_span, number_of, span
 
 PATIENCE = 1.0  # seconds a step may take before a bar is worth the flicker

@@ -22,10 +22,10 @@ from rich.text import Text
 from adaptcl.errors import enumerated
 from adaptcl.quantities import duration
 from adaptcl.records import first_and_last_heterogeneity
-from adaptcl.report.baselines import BASELINES
 from adaptcl.report.columns import Column, columns_of
-from adaptcl.report.comparison import Comparison
-from adaptcl.report.notes import notes_on
+from adaptcl.report.comparisons.baselines import BASELINES
+from adaptcl.report.comparisons.comparison import Comparison
+from adaptcl.report.verdicts.notes import notes_on
 from adaptcl.report.wording import (
     FACTOR,
     HETEROGENEITY,

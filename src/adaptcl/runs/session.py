@@ -1,6 +1,6 @@
 """One run from beginning to end: from settings, a model and data to a result.
 
-`simulated_session.py` and `network_session.py` check and put together the parts of a run while
+`simulated_session.py` and `network/session.py` check and put together the parts of a run while
 nothing has been written yet, so that whatever is wrong is refused before a folder is made. The
 strategy of both is made here. `run_session` trains, and `run_in_folder` makes or opens the folder
 where it does.

@@ -36,8 +36,8 @@ if importlib.util.find_spec("flwr"):  # Without it every test module here skips 
     from adaptcl.engines.network.worker.node import Incoming, Node
     from adaptcl.engines.network.worker.worker_process import ServerConnection, WorkerProcess
     from adaptcl.runs.files.run_files import NetworkFile
-    from adaptcl.runs.network_session import serve
-    from adaptcl.runs.network_worker import OwnerChoices, describe, prepare
+    from adaptcl.runs.network.session import serve
+    from adaptcl.runs.network.worker import OwnerChoices, describe, prepare
 
 STUCK = Path(__file__).with_name("stuck_worker.py")
 

@@ -18,7 +18,7 @@ from adaptcl.data.description import SampleForm
 from adaptcl.engines.network.invitation import Invitation, MismatchError
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import AdaptCLError, SettingError
-from adaptcl.runs.network_worker import OwnerChoices, prepare, refuse_unusable, work
+from adaptcl.runs.network.worker import OwnerChoices, prepare, refuse_unusable, work
 
 if TYPE_CHECKING:
     from tests.engines.network.conftest import Site

@@ -35,9 +35,9 @@ from adaptcl.data import load
 from adaptcl.engines.network.frames import Frame
 from adaptcl.errors import AdaptCLError, DivergedError
 from adaptcl.events import Event, UpdateArrived, Warned, WorkerJoined, WorkerLost
-from adaptcl.runs import network_session
-from adaptcl.runs.network_session import serve_again
-from adaptcl.runs.network_worker import OwnerChoices, work
+from adaptcl.runs.network import session as network_session
+from adaptcl.runs.network.session import serve_again
+from adaptcl.runs.network.worker import OwnerChoices, work
 from adaptcl.runs.result import FinishedRun
 from adaptcl.runs.session import Session, run_session
 from adaptcl.runs.simulated_session import simulated_session

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import RoundRecord
+from adaptcl.report.comparisons.groups import RunGroup
 from adaptcl.report.figures.curves import (
     by_round,
     last_retention,
     metric_over_time,
     update_times,
 )
-from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from adaptcl.errors import RunFolderError, SettingError
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.figures.drawing import compose_figures, draw
 from adaptcl.report.figures.palette import looks
 from adaptcl.report.figures.pictures import PictureOptions

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.figures.equal_time import equal_time_figure
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from matplotlib.figure import Figure
 
+from adaptcl.report.comparisons.groups import group_runs
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.palette import looks
-from adaptcl.report.groups import group_runs
 from adaptcl.report.saved_run import Run
 
 pytestmark = pytest.mark.slow  # drawing takes a second a figure

@@ -10,13 +10,13 @@ import pytest
 from matplotlib.axes import Axes
 
 from adaptcl.records import RoundRecord
+from adaptcl.report.comparisons.groups import group_runs
 from adaptcl.report.figures.timeline import (
     TimelineBar,
     timeline_bars,
     timeline_figure,
     waiting_share,
 )
-from adaptcl.report.groups import group_runs
 from adaptcl.report.saved_run import Run
 from tests.runs.small_runs import small_run
 

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.groups import RunGroup
-from adaptcl.report.learning_curve import tests_of
+from adaptcl.report.comparisons.groups import RunGroup
+from adaptcl.report.comparisons.learning_curve import tests_of
 
 Points = Mapping[float, float]  # the values of one run by round or time
 

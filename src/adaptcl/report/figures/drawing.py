@@ -22,14 +22,14 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from adaptcl.errors import RunFolderError
-from adaptcl.report.comparison import Comparison
+from adaptcl.report.comparisons.comparison import Comparison
+from adaptcl.report.comparisons.groups import RunGroup
 from adaptcl.report.figures import panels
 from adaptcl.report.figures.equal_time import equal_time_figure
 from adaptcl.report.figures.palette import FAINT, STYLE, Look, looks_by_condition
 from adaptcl.report.figures.panels import Drawn
 from adaptcl.report.figures.pictures import PictureOptions, ShownFigure, image_of
 from adaptcl.report.figures.timeline import timeline_figure
-from adaptcl.report.groups import RunGroup
 from adaptcl.report.wording import number_of
 from adaptcl.storage import written_whole
 

@@ -14,11 +14,11 @@ from matplotlib.lines import Line2D
 
 from adaptcl.quantities import duration, duration_unit
 from adaptcl.records import end_s
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.conditions import named_by_condition
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.conditions import named_by_condition
+from adaptcl.report.comparisons.intervals import interval
 from adaptcl.report.figures.palette import FAINT, INK, Look, looks
 from adaptcl.report.figures.pictures import ShownFigure
-from adaptcl.report.intervals import interval
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import axis_label, metric_quantity
 

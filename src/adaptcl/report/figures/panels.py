@@ -13,11 +13,11 @@ from matplotlib.ticker import MaxNLocator
 
 from adaptcl.quantities import duration_unit
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import Comparison
+from adaptcl.report.comparisons.comparison import Comparison
+from adaptcl.report.comparisons.groups import RunGroup
 from adaptcl.report.figures import curves
 from adaptcl.report.figures.curves import MeanCurve
 from adaptcl.report.figures.palette import FAINT, INK, Look
-from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import clock_of
 from adaptcl.report.wording import axis_label, metric_quantity
 

@@ -23,9 +23,9 @@ from matplotlib.patches import Patch
 
 from adaptcl.quantities import duration_unit
 from adaptcl.records import RoundRecord, WorkerRecord, end_s
+from adaptcl.report.comparisons.groups import RunGroup
 from adaptcl.report.figures.palette import FAINT
 from adaptcl.report.figures.pictures import ShownFigure
-from adaptcl.report.groups import RunGroup
 from adaptcl.report.saved_run import Run, clock_of
 
 PHASES = ("send", "train", "receive", "wait")

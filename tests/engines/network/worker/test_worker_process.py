@@ -34,7 +34,7 @@ from adaptcl.engines.network.worker.worker_process import (
     WorkerProcess,
 )
 from adaptcl.errors import AdaptCLError, DataError, SettingError
-from adaptcl.runs.network_worker import OwnerChoices, describe, prepare
+from adaptcl.runs.network.worker import OwnerChoices, describe, prepare
 from adaptcl.training import Recipe, Task
 from adaptcl.training.wire import (
     FrozenTensorHolders,

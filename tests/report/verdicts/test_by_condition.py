@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.verdict import verdict
 
 MakeRun = Callable[..., Run]
 

@@ -26,7 +26,7 @@ from adaptcl.engines.network.invitation import (
 )
 from adaptcl.engines.network.worker.local_data import LocalData
 from adaptcl.errors import DataError, SettingError
-from adaptcl.runs.network_worker import OwnerChoices, describe, prepare, refuse_unusable
+from adaptcl.runs.network.worker import OwnerChoices, describe, prepare, refuse_unusable
 from adaptcl.runs.workload import load_workload
 from adaptcl.units import trace
 from adaptcl.units.as_json import units_to_json

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.comparison import compare
-from adaptcl.report.notes import notes_on
-from adaptcl.report.participation import who_hardly_took_part
+from adaptcl.report.comparisons.comparison import compare
+from adaptcl.report.comparisons.participation import who_hardly_took_part
 from adaptcl.report.saved_run import Run
 from adaptcl.report.table import comparison_table
+from adaptcl.report.verdicts.notes import notes_on
 from adaptcl.training.task import WorkerTest
 
 MakeRun = Callable[..., Run]

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from adaptcl.report.intervals import interval, t_quantile
+from adaptcl.report.comparisons.intervals import interval, t_quantile
 
 
 def below(quantile: float, degrees: int) -> float:

@@ -8,11 +8,11 @@ from collections.abc import Container, Sequence
 from adaptcl.config.effects import has_effect
 from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
-from adaptcl.report.baselines import strongest
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.labels import distinct_labels, job_differences
-from adaptcl.report.learning_curve import tests_of
-from adaptcl.report.participation import notes_on_participation, notes_on_workers_gone
+from adaptcl.report.comparisons.baselines import strongest
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.labels import distinct_labels, job_differences
+from adaptcl.report.comparisons.learning_curve import tests_of
+from adaptcl.report.comparisons.participation import notes_on_participation, notes_on_workers_gone
 from adaptcl.report.saved_run import Run
 from adaptcl.training.objectives.evaluation import USUAL_COUNT
 from adaptcl.training.objectives.metrics import HIGHER, Measure

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from adaptcl.quantities import duration_unit
 from adaptcl.records import TESTS, RoundRecord, end_s
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.ranking import counts, ended_before_baseline_got_there, gain_of
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
 from adaptcl.report.saved_run import Run
+from adaptcl.report.verdicts.ranking import counts, ended_before_baseline_got_there, gain_of
 from adaptcl.strategies.dc_asgd import planned_rounds
 
 _OF_ADAPTCL = "least_speed_up"

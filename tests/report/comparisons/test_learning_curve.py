@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adaptcl.records import RoundRecord
-from adaptcl.report.learning_curve import LearningCurve, learning_curve
+from adaptcl.report.comparisons.learning_curve import LearningCurve, learning_curve
 
 
 def curve_of(times: list[float], accuracies: list[float | None]) -> LearningCurve:

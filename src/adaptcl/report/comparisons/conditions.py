@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from adaptcl.report.comparison import Comparison
-from adaptcl.report.labels import differing_conditions, distinct_labels
+from adaptcl.report.comparisons.comparison import Comparison
+from adaptcl.report.comparisons.labels import differing_conditions, distinct_labels
 
 
 def named_by_condition(parts: Sequence[Comparison]) -> list[tuple[str, Comparison]]:

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import fmean
 
 from adaptcl.errors import SettingError
-from adaptcl.report.groups import RunGroup
-from adaptcl.report.labels import differing_conditions, words_of
-from adaptcl.report.learning_curve import learning_curve
+from adaptcl.report.comparisons.groups import RunGroup
+from adaptcl.report.comparisons.labels import differing_conditions, words_of
+from adaptcl.report.comparisons.learning_curve import learning_curve
 from adaptcl.report.saved_run import by_strategy
 
 BASELINES = ("fedavg", "fedavg-s")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adaptcl.records import TESTS
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.conditions import named_by_condition
-from adaptcl.report.labels import label_in_common
-from adaptcl.report.ranking import (
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.conditions import named_by_condition
+from adaptcl.report.comparisons.labels import label_in_common
+from adaptcl.report.verdicts.ranking import (
     best_at_equal_time,
     counts,
     first_to_target,

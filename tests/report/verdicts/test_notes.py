@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from adaptcl.report.comparison import compare
-from adaptcl.report.notes import notes_on
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.saved_run import Run
+from adaptcl.report.verdicts.notes import notes_on
 
 MakeRun = Callable[..., Run]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from adaptcl.engines.environment import EnvironmentSettings
-from adaptcl.report.labels import (
+from adaptcl.report.comparisons.labels import (
     distinct_labels,
     job_differences,
     setting_text,

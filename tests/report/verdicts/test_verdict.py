@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.verdict import verdict
 
 MakeRun = Callable[..., Run]
 

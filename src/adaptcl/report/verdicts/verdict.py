@@ -10,9 +10,10 @@ from statistics import fmean
 
 from adaptcl.quantities import duration
 from adaptcl.records import TESTS
-from adaptcl.report.advice import advice_on
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.ranking import (
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.verdicts.advice import advice_on
+from adaptcl.report.verdicts.by_condition import lines_by_condition
+from adaptcl.report.verdicts.ranking import (
     best_at_equal_time,
     counts,
     differs,
@@ -26,7 +27,6 @@ from adaptcl.report.ranking import (
     why_times_say_nothing,
     written,
 )
-from adaptcl.report.verdict_by_condition import lines_by_condition
 from adaptcl.report.wording import FACTOR
 
 

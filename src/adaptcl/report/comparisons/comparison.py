@@ -20,11 +20,16 @@ from statistics import fmean
 from adaptcl.errors import SettingError
 from adaptcl.quantities import duration, short_duration
 from adaptcl.records import TESTS, end_s
-from adaptcl.report.baselines import baselines_of
-from adaptcl.report.groups import RunGroup, group_runs
-from adaptcl.report.intervals import interval
-from adaptcl.report.labels import label_in_common
-from adaptcl.report.learning_curve import LearningCurve, lasts_until, learning_curve, tests_of
+from adaptcl.report.comparisons.baselines import baselines_of
+from adaptcl.report.comparisons.groups import RunGroup, group_runs
+from adaptcl.report.comparisons.intervals import interval
+from adaptcl.report.comparisons.labels import label_in_common
+from adaptcl.report.comparisons.learning_curve import (
+    LearningCurve,
+    lasts_until,
+    learning_curve,
+    tests_of,
+)
 from adaptcl.report.saved_run import Run
 from adaptcl.training.objectives.metrics import Measure
 

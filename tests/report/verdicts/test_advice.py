@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from adaptcl.report.advice import rounds_until
-from adaptcl.report.comparison import compare
+from adaptcl.report.comparisons.comparison import compare
 from adaptcl.report.saved_run import Run
-from adaptcl.report.verdict import verdict
+from adaptcl.report.verdicts.advice import rounds_until
+from adaptcl.report.verdicts.verdict import verdict
 
 MakeRun = Callable[..., Run]
 

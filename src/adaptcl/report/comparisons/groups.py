@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from adaptcl.config.effects import has_effect
-from adaptcl.report.labels import NEITHER_JOB_NOR_METHOD, distinct_labels, setting_text, words_of
+from adaptcl.report.comparisons.labels import (
+    NEITHER_JOB_NOR_METHOD,
+    distinct_labels,
+    setting_text,
+    words_of,
+)
 from adaptcl.report.saved_run import Run
 
 

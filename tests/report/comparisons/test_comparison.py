@@ -9,10 +9,10 @@ import pytest
 import adaptcl
 from adaptcl.errors import SettingError
 from adaptcl.records import RoundRecord
-from adaptcl.report.baselines import baselines_of
-from adaptcl.report.comparison import compare
-from adaptcl.report.groups import group_runs
-from adaptcl.report.labels import words_of
+from adaptcl.report.comparisons.baselines import baselines_of
+from adaptcl.report.comparisons.comparison import compare
+from adaptcl.report.comparisons.groups import group_runs
+from adaptcl.report.comparisons.labels import words_of
 from adaptcl.report.saved_run import Run
 
 MakeRun = Callable[..., Run]

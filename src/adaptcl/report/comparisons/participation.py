@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from adaptcl.errors import enumerated, name_workers
 from adaptcl.records import Summary
-from adaptcl.report.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
 from adaptcl.report.saved_run import Run
 
 _NAMED = 5  # how many workers or rows a sentence names at most; there may be thousands

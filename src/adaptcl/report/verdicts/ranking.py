@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from adaptcl.records import end_s
-from adaptcl.report.comparison import Comparison, ComparisonRow
-from adaptcl.report.intervals import interval
+from adaptcl.report.comparisons.comparison import Comparison, ComparisonRow
+from adaptcl.report.comparisons.intervals import interval
 from adaptcl.report.wording import FACTOR, PERCENT, metric_quantity
 from adaptcl.training.objectives.metrics import Measure
 

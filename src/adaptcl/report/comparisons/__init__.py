@@ -1,0 +1,1 @@
+"""Comparing runs: which belong together, with what, and when each gets where."""
