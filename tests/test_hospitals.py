@@ -40,12 +40,14 @@ def in_a_terminal(words: list[str], output: Path) -> None:
 def test_the_files_and_commands_of_the_page_work(
     command: Callable[..., tuple[int, str, str]],
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     text = DOCUMENT.read_text(encoding="utf-8").replace(":9092", f":{port}")
-    sys.path.insert(0, str(tmp_path))  # as `python FILE` does
+    monkeypatch.syspath_prepend(tmp_path)  # as `python FILE` does
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
     outputs: list[Path] = []
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S):
         if named := re.match(r"# (\S+)\n", block):
@@ -67,7 +69,6 @@ def test_the_files_and_commands_of_the_page_work(
             assert [each.exitcode for each in started] == [0] * len(started), [
                 each.read_text() for each in outputs
             ]
-    del sys.modules["mine"]
 
     server, *workers = (each.read_text() for each in outputs)
     assert re.search(rf"listening at \S+:{port} for 3 workers\n", server)

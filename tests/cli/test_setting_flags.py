@@ -108,7 +108,7 @@ def test_a_sweep_takes_several_values_with_commas_between() -> None:
         (["run", "--zzzzz"], "There is no flag --zzzzz; --help lists those there are."),
         (["forecast", "--zzz", "x"], "There is no flag --zzz; --help lists those there are."),
         (["compare", "x", "--markdwon"], "There is no flag --markdwon; did you mean --markdown?"),
-        (["compare", "x", "--rounds", "3"], "There is no flag --rounds; --help lists those there "
+        (["compare", "x", "--gamma", "3"], "There is no flag --gamma; --help lists those there "
          "are."),
         (["server", "--tls", "x", "--sigma", "3"], "There is no flag --sigma; --help lists those "
          "there are."),

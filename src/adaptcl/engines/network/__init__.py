@@ -19,6 +19,7 @@ stay loaded from the first task to the last.
         remote_transport   what it has in common with the one over Flower's grid
         introduction       what workers tell, asked for and put in words
         attendance         with how many a run may begin, and what they hear of the others
+        farewell           the last message to all workers
         patience           workers that fail, and workers that are late
         fleet              messages to and from workers
         port               the web server

@@ -26,7 +26,7 @@ _MOST_LOST = 0.75
 model that has hardly learned anything has no loss to rise. Where all layers can be cut, a pruning
 to a fifth of the parameters takes less than 0.6 and does no harm (docs/how-it-works.md)."""
 
-_BY_FAR = 1.5  # times the fastest update; below that, others do not wait long for a small sub-model
+_BY_FAR = 3.0  # times the fastest update; below that, others do not wait long for a small sub-model
 
 
 # Before the first pruning -----------------------------------------------------------------------
