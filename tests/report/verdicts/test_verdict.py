@@ -195,6 +195,7 @@ def test_where_a_target_tells_nothing_the_verdict_says_so(make_run: MakeRun) -> 
         make_run(name, strategy=name, rounds=10, round_s=seconds)
         for name, seconds in (("fedavg", 100.0), ("adaptcl", 50.0))
     )
+    assert fedavg.summary is not None
     assert said([fedavg, adaptcl], target=0.3) == (
         "Who is faster cannot be told: 30 % was met at the first test of fedavg. At 6.7 min "
         "adaptcl is 16.00 points ahead of fedavg."
@@ -205,6 +206,11 @@ def test_where_a_target_tells_nothing_the_verdict_says_so(make_run: MakeRun) -> 
     assert said([replace(guessing, summary=by_class), adaptcl]).startswith(
         "Who is faster cannot be told: fedavg's final accuracy of 11.00 % (mean of its last 5 "
         "tests) is hardly better than chance, 10.00 % of 10 classes. At "
+    )
+    one_class = replace(fedavg.summary, accuracy_by_class=(0.0, 1.0, None))
+    assert said([replace(fedavg, summary=one_class), adaptcl]).startswith(
+        "Who is faster cannot be told: fedavg's final accuracy of 72.00 % (mean of its last 5 "
+        "tests) is that of one class given for everything (are the inputs normalised?). At "
     )
 
 

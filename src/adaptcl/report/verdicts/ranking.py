@@ -94,10 +94,18 @@ def why_times_say_nothing(comparison: Comparison) -> str:
     target = comparison.target_value
     if comparison.measure.name != "accuracy" or not classes or target is None:
         return ""
+    if all(_gives_one_class(each.accuracy_by_class) for each in summaries):
+        return "is that of one class given for everything (are the inputs normalised?)"
     chance = 1 / classes
     if target > chance + _HARDLY * (1 - chance):
         return ""
     return f"is hardly better than chance, {PERCENT.write(chance)} of {classes} classes"
+
+
+def _gives_one_class(accuracies: Sequence[float | None]) -> bool:
+    """Whether a model is right about one class alone, and about that always."""
+    known = [each for each in accuracies if each is not None]
+    return len(known) > 1 and sorted(known) == [0.0] * (len(known) - 1) + [1.0]
 
 
 def why_no_target(comparison: Comparison) -> str:

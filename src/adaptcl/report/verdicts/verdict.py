@@ -1,6 +1,6 @@
 """The words that end every comparison: who was fastest to which result, and by how much.
 
-Under one condition that is a sentence. Under several (`verdict_by_condition.py`) it is a line for
+Under one condition that is a sentence. Under several (`by_condition.py`) it is a line for
 each. What to run or to try next (`advice.py`) comes last, once.
 """
 
