@@ -125,7 +125,7 @@ def test_trials_that_never_agree_are_told_of(monkeypatch: pytest.MonkeyPatch) ->
     assert Measurement({}, 1.2).in_words() == "by a measurement on this machine"
     assert Measurement({}, 2.31).in_words() == (
         "by an uncertain measurement on this machine (trials differ by a factor of 2.3; is it "
-        "busy?)"
+        "busy? `train_time` gives one)"
     )
 
 

@@ -59,7 +59,7 @@ class Measurement:
             return "by a measurement on this machine"
         return (
             "by an uncertain measurement on this machine (trials differ by a factor of "
-            f"{self.spread:.1f}; is it busy?)"
+            f"{self.spread:.1f}; is it busy? `train_time` gives one)"
         )
 
 
